@@ -62,8 +62,7 @@ void sp_registry_free(sp_registry *registry)
 static sp_status add(sp_registry *registry, const sp_backend_ops *table, const char *source,
                      void *library, sp_error *err)
 {
-    sp_reserve((void **)&registry->entries, &registry->capacity, registry->count + 1,
-               sizeof *registry->entries);
+    SP_RESERVE(registry->entries, registry->capacity, registry->count + 1);
     entry made = {.library = library, .path = sp_strdup(source)};
     sp_status status = sp_i_backend_new(table, source, &made.backend, err);
     if (status != SP_OK) {
@@ -146,7 +145,7 @@ static void names_add(sp_backend_names *names, const char *name, size_t length)
             return;
         }
     }
-    sp_reserve((void **)&names->name, &names->capacity, names->count + 1, sizeof *names->name);
+    SP_RESERVE(names->name, names->capacity, names->count + 1);
     memcpy(names->name[names->count], name, length);
     names->name[names->count++][length] = '\0';
 }

@@ -25,11 +25,6 @@ typedef struct score_tile {
         .key = -KEY_TILE \
     }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // The first position that a query sees.
 static int64_t first_seen(const sp_kernel_attention_shape *shape, int64_t query)
 {
@@ -56,7 +51,7 @@ static void trim_unseen(const sp_kernel_attention_shape *shape,
         tile->key = seen;
     }
     int64_t end = last_seer_end(shape, block->key_begin + tile->key + tile->keys - 1);
-    tile->queries = least(tile->queries, end - block->query_begin - tile->query);
+    tile->queries = sp_i_least(tile->queries, end - block->query_begin - tile->query);
 }
 
 // Cuts off what the causal order hides; false if nothing is left.
@@ -70,7 +65,7 @@ static bool trim(const sp_kernel_attention_shape *shape, const sp_kernel_attenti
     }
     tile->queries = next_query - tile->query;
     int64_t last_visible = block->query_begin + next_query - first_key;
-    tile->keys = least(least(KEY_TILE, block->keys - tile->key), last_visible);
+    tile->keys = sp_i_least(sp_i_least(KEY_TILE, block->keys - tile->key), last_visible);
     tile->kv_head = tile->head / (shape->heads / shape->kv_heads);
     if (shape->window + shape->chunk > 0 && tile->queries > 0 && tile->keys > 0) {
         trim_unseen(shape, block, tile);
@@ -96,7 +91,7 @@ static bool next_tile(const sp_kernel_attention_shape *shape,
     int64_t key = begins ? first_key(shape, block, 0) : tile->key / KEY_TILE * KEY_TILE + KEY_TILE;
     for (int64_t head = tile->head; head < shape->heads; head++) {
         for (; query < block->queries; query += QUERY_TILE) {
-            int64_t next_query = least(query + QUERY_TILE, block->queries);
+            int64_t next_query = sp_i_least(query + QUERY_TILE, block->queries);
             *tile = (score_tile){.head = head, .query = query, .key = key};
             // Once a tile of keys is hidden, so are all later ones.
             if (key < block->keys && trim(shape, block, next_query, tile)) {
@@ -122,7 +117,7 @@ static seen_keys seen_of(const sp_kernel_attention_shape *shape,
     int64_t query = block->query_begin + tile->query + row;
     int64_t tile_key = block->key_begin + tile->key;
     int64_t begin = first_seen(shape, query) - tile_key;
-    return (seen_keys){begin > 0 ? begin : 0, least(query - tile_key + 1, tile->keys)};
+    return (seen_keys){begin > 0 ? begin : 0, sp_i_least(query - tile_key + 1, tile->keys)};
 }
 
 static void hide(seen_keys seen, int64_t keys, real *row)

@@ -2,11 +2,6 @@
 
 #include "kernels/cuda_kernels.h"
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Merges the sorted runs [begin, middle) and [middle, end).
 static void merge(const int64_t *index, int64_t begin, int64_t middle, int64_t end,
                   const int64_t *from, int64_t *to)
@@ -30,8 +25,8 @@ void sp_cuda_embedding_order(int64_t tokens, const int64_t *index, int64_t *orde
     }
     for (int64_t run = 1; run < tokens; run *= 2) {
         for (int64_t begin = 0; begin < tokens; begin += 2 * run) {
-            merge(index, begin, least(begin + run, tokens), least(begin + 2 * run, tokens), order,
-                  scratch);
+            merge(index, begin, sp_i_least(begin + run, tokens),
+                  sp_i_least(begin + 2 * run, tokens), order, scratch);
         }
         memcpy(order, scratch, (size_t)tokens * sizeof *order);
     }

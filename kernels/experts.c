@@ -1,5 +1,4 @@
 // Experts of tokens: the choice, and the weights of what they give.
-#include <math.h>
 #include <string.h>
 
 #include "kernels/typed.h"

@@ -3,11 +3,7 @@
 #include <string.h>
 
 #include "kernels/sample_attention.h"
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "kernels/shapes.h"
 
 static int64_t largest(int64_t a, int64_t b)
 {
@@ -103,7 +99,7 @@ static int64_t keep_heaviest(int64_t n, const double *mass, double goal, int32_t
 static void reduce_to_blocks(int64_t keys, double *column)
 {
     for (int64_t b = 0; b < sp_kernel_sample_blocks(keys); b++) {
-        int64_t end = least(keys, (b + 1) * SP_KERNEL_SAMPLE_TILE);
+        int64_t end = sp_i_least(keys, (b + 1) * SP_KERNEL_SAMPLE_TILE);
         double sum = 0.0;
         for (int64_t j = b * SP_KERNEL_SAMPLE_TILE; j < end; j++) {
             sum += column[j];
@@ -240,7 +236,7 @@ bool sp_kernel_sample_walk_next(sp_kernel_sample_walk *walk, sp_kernel_sample_ru
     while (take_first(walk, run->end, &more)) {
         run->end = largest(run->end, more.end);
     }
-    run->end = least(run->end, walk->tile.end);
+    run->end = sp_i_least(run->end, walk->tile.end);
     return true;
 }
 
@@ -278,7 +274,7 @@ void sp_kernel_sample_items(int64_t heads, const sp_kernel_sample_mask *masks, i
     for (int64_t i = 0; i < heads * tiles; i++) {
         int64_t first = i % tiles * SP_KERNEL_SAMPLE_TILE;
         sp_kernel_sample_run tile = {begin + first,
-                                     begin + least(queries, first + SP_KERNEL_SAMPLE_TILE)};
+                                     begin + sp_i_least(queries, first + SP_KERNEL_SAMPLE_TILE)};
         items[i] = (sp_kernel_sample_item){.cost = sp_kernel_sample_pairs(&masks[i / tiles], tile),
                                            .head = (int32_t)(i / tiles),
                                            .tile = (int32_t)(i % tiles)};

@@ -4,6 +4,11 @@
 
 #include <stdint.h>
 
+static inline int64_t sp_i_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 // Query head h reads KV head h / (heads / kv_heads); kv_heads divides heads. Strides are the number
 // of elements from one token to the next.
 typedef struct sp_kernel_attention_shape {

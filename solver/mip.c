@@ -25,8 +25,7 @@ void sp_i_mip_fini(sp_i_mip *mip)
 
 int sp_i_mip_add_column(sp_i_mip *mip, double lower, double upper, double cost, bool integer)
 {
-    sp_reserve((void **)&mip->columns, &mip->column_capacity, mip->column_count + 1,
-               sizeof *mip->columns);
+    SP_RESERVE(mip->columns, mip->column_capacity, mip->column_count + 1);
     mip->columns[mip->column_count] =
         (sp_i_mip_column){.lower = lower, .upper = upper, .cost = cost, .integer = integer};
     return (int)mip->column_count++;
@@ -34,16 +33,14 @@ int sp_i_mip_add_column(sp_i_mip *mip, double lower, double upper, double cost, 
 
 void sp_i_mip_add_row(sp_i_mip *mip, double lower, double upper)
 {
-    sp_reserve((void **)&mip->rows, &mip->row_capacity, mip->row_count + 1, sizeof *mip->rows);
-    mip->rows[mip->row_count++] = (sp_i_mip_row){.lower = lower, .upper = upper};
+    *SP_ADDED(mip->rows, mip->row_capacity, mip->row_count) =
+        (sp_i_mip_row){.lower = lower, .upper = upper};
 }
 
 void sp_i_mip_add_term(sp_i_mip *mip, int column, double coefficient)
 {
     if (coefficient != 0.0) {
-        sp_reserve((void **)&mip->terms, &mip->term_capacity, mip->term_count + 1,
-                   sizeof *mip->terms);
-        mip->terms[mip->term_count++] = (sp_i_mip_term){
+        *SP_ADDED(mip->terms, mip->term_capacity, mip->term_count) = (sp_i_mip_term){
             .row = (int)mip->row_count - 1, .column = column, .coefficient = coefficient};
     }
 }

@@ -30,17 +30,14 @@ void sp_i_add_slice(const sp_batch *batch, sp_slice slice, sp_pack_list *list)
 
 void sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *list)
 {
-    void *slices = list->slices;
     sp_pack_list_begin(list, pack->dp_first, pack->dp_count);
-    sp_reserve(&slices, &list->slice_capacity, list->slice_count + pack->slice_count,
-               sizeof *list->slices);
+    SP_RESERVE(list->slices, list->slice_capacity, list->slice_count + pack->slice_count);
     sp_pack *added = &list->packs[list->count - 1];
     const sp_pack begun = *added;
     *added = *pack;
     added->microbatch = begun.microbatch;
     added->first_slice = begun.first_slice;
     added->runs_again = false;
-    list->slices = slices;
     memcpy(list->slices + list->slice_count, from->slices + pack->first_slice,
            pack->slice_count * sizeof *list->slices);
     list->slice_count += pack->slice_count;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "solver/strategy_list.h"

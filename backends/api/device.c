@@ -64,23 +64,23 @@ static sp_status no_device(const sp_backend *backend, int device, sp_error *err)
 static sp_status check_device(const sp_backend *backend, int device, sp_error *err)
 {
     int count;
-    sp_status status = sp_backend_device_count(backend, &count, err);
-    if (status == SP_OK && count == 0) {
+    SP_TRY(sp_backend_device_count(backend, &count, err));
+    if (count == 0) {
         return no_device(backend, device, err);
     }
-    if (status == SP_OK && (device < 0 || device >= count)) {
-        status = sp_error_set(err, SP_ERR_USAGE, "backend '%s' has no device %d (it has %d)",
-                              backend->ops.name, device, count);
+    if (device < 0 || device >= count) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend '%s' has no device %d (it has %d)",
+                            backend->ops.name, device, count);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_backend_device_info(const sp_backend *backend, int device, sp_device_info *info,
                                  sp_error *err)
 {
     *info = (sp_device_info){0};
-    sp_status status = check_device(backend, device, err);
-    return status == SP_OK ? backend->ops.device_info(device, info, err) : status;
+    SP_TRY(check_device(backend, device, err));
+    return backend->ops.device_info(device, info, err);
 }
 
 sp_status sp_backend_calibrate(const sp_backend *backend, int device,
@@ -88,12 +88,11 @@ sp_status sp_backend_calibrate(const sp_backend *backend, int device,
                                sp_error *err)
 {
     *profile = NULL;
-    sp_status status = check_device(backend, device, err);
-    if (status == SP_OK && backend->ops.calibrate == NULL) {
-        status =
-            sp_error_set(err, SP_ERR_USAGE, "backend '%s' cannot calibrate", backend->ops.name);
+    SP_TRY(check_device(backend, device, err));
+    if (backend->ops.calibrate == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend '%s' cannot calibrate", backend->ops.name);
     }
-    return status == SP_OK ? backend->ops.calibrate(device, request, profile, err) : status;
+    return backend->ops.calibrate(device, request, profile, err);
 }
 
 sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
@@ -157,10 +156,8 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
 {
     static const sp_backend_option_info no_options[] = {{NULL, NULL}};
     *backend = NULL;
-    sp_status status = check_table(table, source, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_table(table, source, err));
+    sp_status status = SP_OK;
     sp_backend *made = sp_calloc(1, sizeof *made);
     memcpy(&made->ops, table, table->size < sizeof made->ops ? table->size : sizeof made->ops);
     if (!is_complete(&made->ops)) {
@@ -192,9 +189,8 @@ void sp_backend_free(sp_backend *backend)
 
 // ---- A backend that is known by name alone ----
 
-static sp_status device_count(int *count, sp_error *err)
+static sp_status device_count(int *count, sp_error *err SP_UNUSED)
 {
-    (void)err;
     *count = 0;
     return SP_OK;
 }
@@ -204,19 +200,15 @@ static sp_status not_here(sp_error *err)
     return sp_error_set(err, SP_ERR_USAGE, "the backend is not built here");
 }
 
-static sp_status device_info(int device, sp_device_info *info, sp_error *err)
+static sp_status device_info(int device SP_UNUSED, sp_device_info *info, sp_error *err)
 {
-    (void)device;
     *info = (sp_device_info){0};
     return not_here(err);
 }
 
-static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
-                         void **state, sp_error *err)
+static sp_status execute(int device SP_UNUSED, const sp_run_request *request SP_UNUSED,
+                         sp_measured_step *steps SP_UNUSED, void **state, sp_error *err)
 {
-    (void)device;
-    (void)request;
-    (void)steps;
     *state = NULL;
     return not_here(err);
 }
@@ -409,13 +401,9 @@ static sp_status check_options(const sp_backend *backend, const sp_run_request *
 }
 
 // Runs the plan without any work, to find ranks that wait for each other.
-static sp_status no_work(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
-                         sp_error *err)
+static sp_status no_work(void *context SP_UNUSED, const sp_walk_action *action SP_UNUSED,
+                         sp_walk_outcome *outcome SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)action;
-    (void)outcome;
-    (void)err;
     return SP_OK;
 }
 
@@ -457,10 +445,7 @@ sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_r
     status = status == SP_OK ? check_request(request, err) : status;
     status = status == SP_OK ? check_options(backend, request, err) : status;
     status = status == SP_OK ? sp_plan_check(request->plan, source, err) : status;
-    status = status == SP_OK ? sp_walk(request->plan, &idle, NULL, NULL, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK ? sp_walk(request->plan, &idle, NULL, NULL, err) : status);
     status = check_capabilities(backend, &info, request, err);
     // All that a device lacks and that its backend finds is told together.
     if ((status == SP_OK || status == SP_ERR_CONTENT) && backend->ops.check != NULL) {
@@ -617,25 +602,24 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
     size_t spans = 0;
     size_t copies[2] = {0, 0};
     int64_t free_ns[3] = {0, 0, 0};
-    sp_status status = SP_OK;
-    for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
+    for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         if (sp_action_is_copy(action)) {
             int direction = action.kind == SP_ACTION_O ? 0 : 1;
-            status = check_span(c, rank, next_copy(rank, action.kind, &copies[direction]), action,
-                                &free_ns[direction]);
+            SP_TRY(check_span(c, rank, next_copy(rank, action.kind, &copies[direction]), action,
+                              &free_ns[direction]));
         } else {
             const sp_span *span = spans < rank->count ? &rank->spans[spans] : NULL;
-            status = check_span(c, rank, span, action, &free_ns[2]);
+            SP_TRY(check_span(c, rank, span, action, &free_ns[2]));
             spans++;
         }
     }
-    if (status == SP_OK && rank->count + rank->copy_count != stage->count) {
-        status =
-            sp_error_set(c->err, SP_ERR_INTERNAL, "dp %d pp %d: %zu actions ran, the plan has %zu",
-                         rank->dp, rank->pp, rank->count + rank->copy_count, stage->count);
+    if (rank->count + rank->copy_count != stage->count) {
+        return sp_error_set(c->err, SP_ERR_INTERNAL,
+                            "dp %d pp %d: %zu actions ran, the plan has %zu", rank->dp, rank->pp,
+                            rank->count + rank->copy_count, stage->count);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- inputs ----
@@ -695,23 +679,21 @@ static sp_status check_span_inputs(check *c, const sp_rank_timeline *rank, const
 {
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
     sp_plan_place from;
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && sp_depends_input(&c->depends, &place, i, &from); i++) {
-        status = check_after(c, rank, span, *end_of(c, &from), &from);
+    for (size_t i = 0; sp_depends_input(&c->depends, &place, i, &from); i++) {
+        SP_TRY(check_after(c, rank, span, *end_of(c, &from), &from));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < rank->count; i++) {
-        status = check_span_inputs(c, rank, &rank->spans[i]);
+    for (size_t i = 0; i < rank->count; i++) {
+        SP_TRY(check_span_inputs(c, rank, &rank->spans[i]));
     }
-    for (size_t i = 0; status == SP_OK && i < rank->copy_count; i++) {
-        status = check_span_inputs(c, rank, &rank->copies[i]);
+    for (size_t i = 0; i < rank->copy_count; i++) {
+        SP_TRY(check_span_inputs(c, rank, &rank->copies[i]));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- memory ----
@@ -761,26 +743,22 @@ enum { HINTS = 256 }; // tensors compared with an unknown name
 
 static sp_status check_steps(const sp_run *run, const sp_run_request *request, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < run->step_count; i++) {
-        status = sp_measured_step_check(request->plan, &run->steps[i], err);
+    for (int i = 0; i < run->step_count; i++) {
+        SP_TRY(sp_measured_step_check(request->plan, &run->steps[i], err));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
                          sp_run **run, sp_error *err)
 {
     *run = NULL;
-    sp_status status = sp_backend_check(backend, device, request, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_backend_check(backend, device, request, err));
     sp_run *made = sp_calloc(1, sizeof *made);
     made->backend = backend;
     made->step_count = request->steps;
     made->steps = sp_calloc((size_t)request->steps, sizeof *made->steps);
-    status = backend->ops.execute(device, request, made->steps, &made->state, err);
+    sp_status status = backend->ops.execute(device, request, made->steps, &made->state, err);
     if (status == SP_OK) {
         status = check_steps(made, request, err);
     }
@@ -842,11 +820,11 @@ sp_status sp_run_tensor_at(const sp_run *run, size_t index, sp_tensor_info *info
 {
     size_t count;
     *info = (sp_tensor_info){0};
-    sp_status status = sp_run_tensor_count(run, &count, err);
-    if (status == SP_OK && index >= count) {
-        status = sp_error_set(err, SP_ERR_USAGE, "no tensor %zu: the run has %zu", index, count);
+    SP_TRY(sp_run_tensor_count(run, &count, err));
+    if (index >= count) {
+        return sp_error_set(err, SP_ERR_USAGE, "no tensor %zu: the run has %zu", index, count);
     }
-    return status == SP_OK ? run->backend->ops.tensor_info(run->state, index, info, err) : status;
+    return run->backend->ops.tensor_info(run->state, index, info, err);
 }
 
 // `names` are those of the first tensors.
@@ -866,10 +844,8 @@ static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,
                              sp_tensor_info *info, sp_error *err)
 {
     size_t count;
-    sp_status status = sp_run_tensor_count(run, &count, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_run_tensor_count(run, &count, err));
+    sp_status status = SP_OK;
     char(*names)[SP_TENSOR_NAME] = sp_malloc(HINTS * sizeof *names);
     bool found = false;
     for (size_t i = 0; status == SP_OK && !found && i < count; i++) {
@@ -901,10 +877,10 @@ sp_status sp_run_tensor_read(const sp_run *run, const char *name, double *values
 {
     size_t index = 0;
     sp_tensor_info info;
-    sp_status status = find_tensor(run, name, &index, &info, err);
-    if (status == SP_OK && count != info.elements) {
-        status = sp_error_set(err, SP_ERR_USAGE, "tensor '%.64s' has %lld elements, not %lld", name,
-                              (long long)info.elements, (long long)count);
+    SP_TRY(find_tensor(run, name, &index, &info, err));
+    if (count != info.elements) {
+        return sp_error_set(err, SP_ERR_USAGE, "tensor '%.64s' has %lld elements, not %lld", name,
+                            (long long)info.elements, (long long)count);
     }
-    return status == SP_OK ? run->backend->ops.tensor_read(run->state, index, values, err) : status;
+    return run->backend->ops.tensor_read(run->state, index, values, err);
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 // ---- launches ----
 
@@ -19,13 +20,7 @@ static int compare(const void *a, const void *b)
 {
     const entry *x = a;
     const entry *y = b;
-    if (x->sample != y->sample) {
-        return x->sample < y->sample ? -1 : 1;
-    }
-    if (x->begin != y->begin) {
-        return x->begin < y->begin ? -1 : 1;
-    }
-    return (x->place > y->place) - (x->place < y->place);
+    return SP_ORDER_3(x, y, sample, begin, place);
 }
 
 static const sp_i_exec_slice *at_work(const sp_i_cuda_launches *launches, int32_t i)
@@ -139,7 +134,7 @@ static int compare_rows(const void *a, const void *b)
 {
     const sp_i_cuda_segment *x = a;
     const sp_i_cuda_segment *y = b;
-    return (x->row > y->row) - (x->row < y->row);
+    return SP_ORDER(x->row, y->row);
 }
 
 // The group's last slice is the first that it sees, and ends behind all others.

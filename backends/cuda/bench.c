@@ -102,15 +102,13 @@ static sp_status hold_start(const sp_i_cuda_bench *b, const batch *how, sp_error
 {
     const int64_t ns = hold_ns(b, how);
     SP_ASSERT(b->delay != NULL && b->neighbours <= SP_I_CUDA_MOST_NEIGHBOURS);
-    sp_status status =
-        sp_i_cuda_check(&b->device, b->delay(ns, b->stream), "a delay", __FILE__, __LINE__, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_record(&b->events, START, b->stream, err);
+    SP_TRY(
+        sp_i_cuda_check(&b->device, b->delay(ns, b->stream), "a delay", __FILE__, __LINE__, err));
+    SP_TRY(sp_i_cuda_record(&b->events, START, b->stream, err));
+    for (int i = 0; how->loaded && i < b->neighbours; i++) {
+        SP_TRY(sp_i_cuda_wait(&b->events, START, b->neighbour[i], err));
     }
-    for (int i = 0; how->loaded && status == SP_OK && i < b->neighbours; i++) {
-        status = sp_i_cuda_wait(&b->events, START, b->neighbour[i], err);
-    }
-    return status;
+    return SP_OK;
 }
 
 // The host is faster than the device where there is load, or a flush before each piece.
@@ -173,10 +171,8 @@ static sp_status time_work(sp_i_cuda_bench *bench, bool loaded, sp_i_cuda_work w
     int count = 0;
     *timing = (sp_i_cuda_timing){0};
     const batch first = {.loaded = loaded, .repeats = 1, .pieces = 1};
-    sp_status status = run_batch(bench, &first, work, contexts, seconds, &total_s, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(run_batch(bench, &first, work, contexts, seconds, &total_s, err));
+    sp_status status = SP_OK;
     const double repeats = budget_s / (seconds[0] * pieces_of(bench, seconds[0]));
     const batch how = {.loaded = loaded,
                        .repeats = repeats >= SP_I_CUDA_BATCH           ? SP_I_CUDA_BATCH
@@ -269,11 +265,11 @@ enum { FLUSH = 2 };
 static sp_status split_device(sp_i_cuda_calibration *c, sp_error *err)
 {
     const char *reason;
-    sp_status status = sp_i_cuda_partitions_new(&c->device, c->places, 1, &c->partitions, err);
-    if (status == SP_OK && !sp_i_cuda_are_partitioned(c->partitions, &reason)) {
-        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no %d partitions: %s", c->places, reason);
+    SP_TRY(sp_i_cuda_partitions_new(&c->device, c->places, 1, &c->partitions, err));
+    if (!sp_i_cuda_are_partitioned(c->partitions, &reason)) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "no %d partitions: %s", c->places, reason);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_cuda_calibration_begin(sp_i_cuda_calibration *c, sp_error *err)
@@ -363,16 +359,9 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
     if (c->partitions == NULL) {
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_bench_time(&c->whole, work, whole, budget_s, &on_whole, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&c->bench, work, contexts[0], budget_s, &alone, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, &loaded, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_bench_time(&c->whole, work, whole, budget_s, &on_whole, err));
+    SP_TRY(sp_i_cuda_bench_time(&c->bench, work, contexts[0], budget_s, &alone, err));
+    SP_TRY(sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, &loaded, err));
     json_t *note = json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", name, "whole_us",
                              1e6 * on_whole.median_s, "alone_us", 1e6 * alone.median_s, "loaded_us",
                              1e6 * loaded.median_s, "loaded_spread", loaded.spread);

@@ -36,11 +36,9 @@ static sp_status run_small(void *context, CUstream stream, sp_error *err)
     return copy_bytes(context, SMALL_BYTES, stream, err);
 }
 
-static sp_status run_nothing(void *context, CUstream stream, sp_error *err)
+static sp_status run_nothing(void *context SP_UNUSED, CUstream stream SP_UNUSED,
+                             sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)stream;
-    (void)err;
     return SP_OK;
 }
 
@@ -207,19 +205,15 @@ static sp_status time_reference(void *context, double *seconds, sp_error *err)
 
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
 {
-    sp_status status = begin(c, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err);
+    SP_TRY(begin(c, err));
+    SP_TRY(sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err));
+    SP_TRY(sp_i_calibrate_parts(c, sizeof parts / sizeof *parts, run_part, time_reference,
+                                "product of 2048 x 2048 matrices in bf16", c->request, c->document,
+                                err));
+    if (json_object_set_new(c->extra, "after", conditions(c)) != 0) {
+        SP_TRY(sp_i_calibration_unwritable(err));
     }
-    if (status == SP_OK) {
-        status = sp_i_calibrate_parts(c, sizeof parts / sizeof *parts, run_part, time_reference,
-                                      "product of 2048 x 2048 matrices in bf16", c->request,
-                                      c->document, err);
-    }
-    if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
-        status = sp_i_calibration_unwritable(err);
-    }
-    return status;
+    return SP_OK;
 }
 
 // ---- A calibration ----
@@ -317,20 +311,15 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "no cuBLASLt: %s", reason);
     }
-    sp_status status = sp_i_cuda_use(&c.device, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_device_info(&c.device, &c.info, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_use(&c.device, err));
+    SP_TRY(sp_i_cuda_device_info(&c.device, &c.info, err));
     sp_i_nvml *nvml = sp_i_nvml_open(c.info.pci, reason, sizeof reason);
     c.nvml = nvml;
     // Without cuDNN the base profile's curves stand; the document says which they are.
     const sp_i_cuda_attention_place whole = {0};
     (void)sp_i_cuda_attention_new(&c.device, &whole, &c.attention, NULL);
     c.base = find_base(c.info.name);
-    status = measure(&c, request, err);
+    sp_status status = measure(&c, request, err);
     sp_i_cuda_attention_free(c.attention);
     sp_i_nvml_close(nvml);
     json_decref(c.base);
@@ -361,10 +350,7 @@ static sp_status calibrate_team(const sp_cuda_api *api, int device,
                             "partitions of a GPU are calibrated by one process, not by %d",
                             place->ranks);
     }
-    sp_status status = model_of(request, &model, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(model_of(request, &model, err));
     const double wait_ms = 1e3 * (WAIT_S + WAIT_LIMITS * limit_of(request));
     const sp_i_cuda_team team = {.place = place,
                                  .api = api,
@@ -381,13 +367,8 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
     sp_cuda_api api;
     sp_i_place place;
     *profile = NULL;
-    sp_status status = check_request(request, err);
-    if (status == SP_OK) {
-        status = sp_i_place_read(getenv, &place, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_request(request, err));
+    SP_TRY(sp_i_place_read(getenv, &place, err));
     sp_i_cuda_api_init(&api);
     const sp_i_cuda_device only = {&api, device};
     return place.ranks > 1 ? calibrate_team(&api, device, request, &place, profile, err)

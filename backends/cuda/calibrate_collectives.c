@@ -90,16 +90,12 @@ static sp_status trial_init(const sp_i_cuda_collective_bench *b, sp_i_nccl *n, t
 {
     *t = (trial){.bench = b, .n = n};
     int64_t each = (round_up(b->most_bytes, b->ranks) + 255) / 256 * 256;
-    sp_status status = sp_i_cuda_take(&b->device, 2 * (size_t)each, &t->memory, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_take(&b->device, 2 * (size_t)each, &t->memory, err));
     t->in = t->memory;
     t->out = t->in + each;
-    status = sp_i_cuda_fill_normal(&b->device, t->in, each, SP_I_CUDA_DRAWN, 1.0, b->seed,
-                                   b->stream, err);
-    return status == SP_OK ? sp_i_cuda_events_init(&b->device, EVENTS, true, &t->events, err)
-                           : status;
+    SP_TRY(sp_i_cuda_fill_normal(&b->device, t->in, each, SP_I_CUDA_DRAWN, 1.0, b->seed, b->stream,
+                                 err));
+    return sp_i_cuda_events_init(&b->device, EVENTS, true, &t->events, err);
 }
 
 // One behind another, so that ranks that began late have caught up: from end to end.
@@ -108,25 +104,20 @@ static sp_status time_one(const trial *t, sp_collective kind, int ranks, int64_t
 {
     const sp_i_cuda_collective_bench *b = t->bench;
     double seconds[REPEATS];
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < WARM + REPEATS; i++) {
-        status = put(t, kind, ranks, bytes, err);
-        if (status == SP_OK && i >= WARM - 1) {
-            status = sp_i_cuda_record(&t->events, i - (WARM - 1), b->stream, err);
+    for (int i = 0; i < WARM + REPEATS; i++) {
+        SP_TRY(put(t, kind, ranks, bytes, err));
+        if (i >= WARM - 1) {
+            SP_TRY(sp_i_cuda_record(&t->events, i - (WARM - 1), b->stream, err));
         }
     }
-    if (status == SP_OK) {
-        status = sp_i_nccl_synchronize(t->n, b->stream, err);
-    }
-    for (int i = 0; status == SP_OK && i < REPEATS; i++) {
+    SP_TRY(sp_i_nccl_synchronize(t->n, b->stream, err));
+    for (int i = 0; i < REPEATS; i++) {
         int64_t ns;
-        status = sp_i_cuda_between(&t->events, i, i + 1, &ns, err);
+        SP_TRY(sp_i_cuda_between(&t->events, i, i + 1, &ns, err));
         seconds[i] = 1e-9 * (double)(ns > 0 ? ns : 1);
     }
-    if (status == SP_OK) {
-        *timing = sp_i_cuda_timing_of(seconds, REPEATS);
-    }
-    return status;
+    *timing = sp_i_cuda_timing_of(seconds, REPEATS);
+    return SP_OK;
 }
 
 static sp_status add_table(const trial *t, sp_collective kind, int ranks, json_t *tables,
@@ -219,9 +210,8 @@ static sp_status find_gpu(member *m, sp_error *err)
     if (team->nccl == NULL && sp_i_nccl_version(reason) == 0) {
         return sp_error_set(err, SP_ERR_USAGE, "no NCCL: %s", reason);
     }
-    sp_status status =
-        sp_i_cuda_process_device(team->api, team->place, team->device, &m->device.index, err);
-    return status == SP_OK ? sp_i_cuda_device_info(&m->device, &m->info, err) : status;
+    SP_TRY(sp_i_cuda_process_device(team->api, team->place, team->device, &m->device.index, err));
+    return sp_i_cuda_device_info(&m->device, &m->info, err);
 }
 
 static sp_status connect_ranks(member *m, sp_error *err)
@@ -295,13 +285,13 @@ static sp_status work(member *m, sp_i_cuda_measure measure, void *context, json_
                       sp_error *err)
 {
     sp_i_meeting_clear(m->team->place);
-    sp_status status = find_gpu(m, err);
-    if (status == SP_OK && m->team->place->rank == 0) {
-        status = measure(context, &m->device, document, err);
+    SP_TRY(find_gpu(m, err));
+    if (m->team->place->rank == 0) {
+        SP_TRY(measure(context, &m->device, document, err));
     }
-    status = status == SP_OK ? connect_ranks(m, err) : status;
-    status = status == SP_OK ? time_collectives(m, *document, err) : status;
-    return status == SP_OK ? share_document(m, document, err) : status;
+    SP_TRY(connect_ranks(m, err));
+    SP_TRY(time_collectives(m, *document, err));
+    return share_document(m, document, err);
 }
 
 sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_measure measure,

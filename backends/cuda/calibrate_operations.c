@@ -11,6 +11,7 @@
 #include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/base/units.h"
 #include "sim/model/layout.h"
 
 // ---- Products ----
@@ -43,10 +44,9 @@ static sp_status make_product(const sp_i_cuda_calibration *c, sp_i_cuda_products
     in->result = sp_i_cuda_take_part(&next, bytes[3]);
     in->workspace = next;
     const sp_i_cuda_gemm_place gemm_place = {next, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    sp_status status = SP_I_CUDA(&c->device, err, MemsetD8Async, sp_i_cuda_at(in->result), 0,
-                                 (size_t)bytes[3], c->bench.stream);
-    return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &gemm_place, &in->gemm, err)
-                           : status;
+    SP_TRY(SP_I_CUDA(&c->device, err, MemsetD8Async, sp_i_cuda_at(in->result), 0, (size_t)bytes[3],
+                     c->bench.stream));
+    return sp_i_cuda_gemm_new(&c->device, c->cublas, &gemm_place, &in->gemm, err);
 }
 
 // The result is a gradient or output, or of 4 bytes an element that of the weight.
@@ -61,14 +61,13 @@ sp_status sp_i_cuda_products_init(const sp_i_cuda_calibration *c, int64_t in, in
                              (int64_t)fmax(fmax((double)x, (double)dy), 2.0 * (double)weight)};
     const int64_t elements = (x + dy + weight) / 2;
     *p = (sp_i_cuda_products){.what = {.in = in, .out = out}};
-    sp_status status = sp_i_cuda_rooms_init(c, 2 * elements + bytes[3] + SP_I_CUDA_GEMM_WORKSPACE,
-                                            elements, drawn, &p->rooms, err);
-    for (int i = 0; status == SP_OK && i < c->places; i++) {
+    SP_TRY(sp_i_cuda_rooms_init(c, 2 * elements + bytes[3] + SP_I_CUDA_GEMM_WORKSPACE, elements,
+                                drawn, &p->rooms, err));
+    for (int i = 0; i < c->places; i++) {
         p->contexts[i] = &p->in[i];
-        status = make_product(c, p, i, bytes, sp_i_cuda_place_sms(c, i), &p->in[i], err);
+        SP_TRY(make_product(c, p, i, bytes, sp_i_cuda_place_sms(c, i), &p->in[i], err));
     }
-    return status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream)
-                           : status;
+    return SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream);
 }
 
 void sp_i_cuda_products_fini(const sp_i_cuda_calibration *c, sp_i_cuda_products *p)
@@ -172,11 +171,11 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err)
     calibrator.begin_product = begin_product;
     calibrator.end_product = end_product;
     calibrator.time_product = time_product;
-    sp_status status = sp_i_calibrate_product_rates(&calibrator, err);
-    if (status == SP_OK && c->partitions != NULL) {
-        status = note_cube(c, most < NOTED_EDGE ? most : NOTED_EDGE, err);
+    SP_TRY(sp_i_calibrate_product_rates(&calibrator, err));
+    if (c->partitions != NULL) {
+        SP_TRY(note_cube(c, most < NOTED_EDGE ? most : NOTED_EDGE, err));
     }
-    return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
+    return sp_i_calibrate_product_tables(&calibrator, err);
 }
 
 // ---- products as the neighbours' work ----
@@ -199,17 +198,13 @@ sp_status sp_i_cuda_neighbours_compute(sp_i_cuda_calibration *c, sp_i_cuda_produ
     if (c->partitions == NULL) {
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
-                                               REFERENCE_DRAWN, p, err);
-    if (status == SP_OK) {
-        status = time_beside(c, p, &piece_s, err);
-    }
-    if (status == SP_OK) {
-        c->bench.beside = run_product;
-        c->bench.beside_contexts = p->contexts;
-        c->bench.beside_s = piece_s;
-    }
-    return status;
+    SP_TRY(sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
+                                   REFERENCE_DRAWN, p, err));
+    SP_TRY(time_beside(c, p, &piece_s, err));
+    c->bench.beside = run_product;
+    c->bench.beside_contexts = p->contexts;
+    c->bench.beside_s = piece_s;
+    return SP_OK;
 }
 
 void sp_i_cuda_neighbours_end(sp_i_cuda_calibration *c, sp_i_cuda_products *p)
@@ -267,14 +262,9 @@ sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *
     if (c.places > SP_I_CUDA_MOST_PLACES || !sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_use(&c.device, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_device_info(&c.device, &c.info, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_i_cuda_calibration_begin(&c, &own);
+    SP_TRY(sp_i_cuda_use(&c.device, err));
+    SP_TRY(sp_i_cuda_device_info(&c.device, &c.info, err));
+    sp_status status = sp_i_cuda_calibration_begin(&c, &own);
     if (status == SP_ERR_INFEASIBLE) {
         return SP_OK;
     }
@@ -422,10 +412,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
     make_segments(a, list, key_row, &segments);
     sp_i_cuda_segments_table(&segments, table);
     if (a->cudnn) {
-        sp_status status = find_plan(a, &segments, &bytes, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(find_plan(a, &segments, &bytes, err));
         SP_ASSERT(bytes <= a->workspace_bytes);
         bytes = sp_i_cuda_packed_index_bytes(&a->packed);
         index = sp_malloc((size_t)bytes);
@@ -557,14 +544,13 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
 static sp_status make_handles(attention *a, sp_error *err)
 {
     const sp_i_cuda_calibration *c = a->c;
-    sp_status status = SP_OK;
-    for (int i = 0; a->cudnn && status == SP_OK && i < c->places; i++) {
+    for (int i = 0; a->cudnn && i < c->places; i++) {
         const sp_i_cuda_attention_place place = {
             .context = c->partitions != NULL ? sp_i_cuda_partition_context(c->partitions, i) : NULL,
             .shares = c->attention};
-        status = sp_i_cuda_attention_new(&c->device, &place, &a->rooms[i].by, err);
+        SP_TRY(sp_i_cuda_attention_new(&c->device, &place, &a->rooms[i].by, err));
     }
-    return status;
+    return SP_OK;
 }
 
 // Times the curves up to `longest`.
@@ -677,14 +663,9 @@ const char *sp_i_cuda_element_name(sp_i_cuda_element element)
 
 // ---- sizes ----
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int64_t widest(const sp_i_cuda_element_shape *s)
 {
-    return largest(largest(s->hidden, s->ffn), largest(s->q + s->kv, 2 * s->kv));
+    return sp_larger(sp_larger(s->hidden, s->ffn), sp_larger(s->q + s->kv, 2 * s->kv));
 }
 
 static int64_t activation_bytes(const sp_i_cuda_element_shape *s)
@@ -696,7 +677,7 @@ static int64_t wide_bytes(const sp_i_cuda_element_shape *s)
 {
     // Angles of the rotation are in here as well.
     return sp_i_cuda_aligned_bytes(FP32 * s->tokens *
-                                   largest(largest(s->hidden, 2 * s->kv), s->head_dim));
+                                   sp_larger(sp_larger(s->hidden, 2 * s->kv), s->head_dim));
 }
 
 sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_t tokens,
@@ -952,13 +933,13 @@ static sp_status run_element(void *context, CUstream stream, sp_error *err)
     const element_trial *e = r->trial;
     const sp_i_cuda_device *device = &e->c->device;
     int code = e->c->launch(e->element, &e->shape, &r->data, stream);
-    sp_status status = sp_i_cuda_check(device, (CUresult)code, sp_i_cuda_element_name(e->element),
-                                       __FILE__, __LINE__, err);
-    if (status == SP_OK && e->element == SP_I_CUDA_ADAMW) {
-        status = SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(r->data.wide[0]), 0,
-                           (size_t)(4 * e->shape.tokens * e->shape.hidden), stream);
+    SP_TRY(sp_i_cuda_check(device, (CUresult)code, sp_i_cuda_element_name(e->element), __FILE__,
+                           __LINE__, err));
+    if (e->element == SP_I_CUDA_ADAMW) {
+        SP_TRY(SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(r->data.wide[0]), 0,
+                         (size_t)(4 * e->shape.tokens * e->shape.hidden), stream));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status run_element_copy(void *context, CUstream stream, sp_error *err)
@@ -979,13 +960,13 @@ static sp_status elements_init(sp_i_cuda_calibration *c, element_trial *e, sp_er
     e->shape = sp_i_cuda_element_shape_of(&c->model, most, most);
     e->drawn_bytes = sp_i_cuda_element_drawn(&e->shape);
     const int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
-    sp_status status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, SP_I_CUDA_DRAWN, &e->memory, err);
-    for (int i = 0; status == SP_OK && i < c->places; i++) {
+    SP_TRY(sp_i_cuda_rooms_init(c, bytes, bytes / 2, SP_I_CUDA_DRAWN, &e->memory, err));
+    for (int i = 0; i < c->places; i++) {
         e->rooms[i] = (element_room){.trial = e, .memory = e->memory.memory[i]};
         e->contexts[i] = &e->rooms[i];
         sp_i_cuda_element_place(&e->shape, e->rooms[i].memory, &e->rooms[i].data);
     }
-    return status;
+    return SP_OK;
 }
 
 // Indices drawn from as many rows as there are tokens, and the order that their gradients take.
@@ -1024,12 +1005,11 @@ static sp_status set_tokens(element_trial *e, int64_t tokens, sp_error *err)
 static sp_status clear_moments(const element_trial *e, sp_error *err)
 {
     const sp_i_cuda_device *device = &e->c->device;
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < e->c->places; i++) {
-        status = SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(e->rooms[i].data.wide[3]), 0,
-                           (size_t)(4 * e->shape.tokens * e->shape.hidden), e->c->bench.stream);
+    for (int i = 0; i < e->c->places; i++) {
+        SP_TRY(SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(e->rooms[i].data.wide[3]), 0,
+                         (size_t)(4 * e->shape.tokens * e->shape.hidden), e->c->bench.stream));
     }
-    return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, e->c->bench.stream) : status;
+    return SP_I_CUDA(device, err, StreamSynchronize, e->c->bench.stream);
 }
 
 // A copy that moves as many bytes; of more than there is room for, in proportion.

@@ -141,8 +141,14 @@ static void add_operation(sp_i_cudnn_graph *graph, sp_i_cudnn_node operation, co
     }
 }
 
-void sp_i_cudnn_add_matmul(sp_i_cudnn_graph *graph, sp_i_cudnn_node a, sp_i_cudnn_node b,
-                           sp_i_cudnn_lengths lengths, sp_i_cudnn_node c)
+// Actual sizes of a product whose tensors are padded, by batch entry; NULL: as the tensors are.
+typedef struct product_lengths {
+    sp_i_cudnn_node m, n, k;
+} product_lengths;
+
+// c = a b, fp32 sums.
+static void add_matmul(sp_i_cudnn_graph *graph, sp_i_cudnn_node a, sp_i_cudnn_node b,
+                       product_lengths lengths, sp_i_cudnn_node c)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     sp_i_cudnn_node how = new_descriptor(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
@@ -160,9 +166,11 @@ void sp_i_cudnn_add_matmul(sp_i_cudnn_graph *graph, sp_i_cudnn_node a, sp_i_cudn
     add_operation(graph, made, "a product");
 }
 
-void sp_i_cudnn_add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode,
-                              cudnnDataType_t compute, int64_t axis, sp_i_cudnn_node x,
-                              sp_i_cudnn_node b, sp_i_cudnn_node t, sp_i_cudnn_node y)
+// y = mode(x, b) where t is NULL (b may be NULL too), else mode(x, b, t). `axis` of GEN_INDEX; -1:
+// none.
+static void add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode,
+                          cudnnDataType_t compute, int64_t axis, sp_i_cudnn_node x,
+                          sp_i_cudnn_node b, sp_i_cudnn_node t, sp_i_cudnn_node y)
 {
     sp_i_cudnn_node how =
         new_descriptor(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "an element-wise operation");
@@ -182,8 +190,9 @@ void sp_i_cudnn_add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode
     add_operation(graph, made, "an element-wise operation");
 }
 
-void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t operation,
-                              sp_i_cudnn_node x, sp_i_cudnn_node y)
+// Over the dimensions in which y is smaller than x.
+static void add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t operation,
+                          sp_i_cudnn_node x, sp_i_cudnn_node y)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     sp_i_cudnn_node how = new_descriptor(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
@@ -199,7 +208,7 @@ void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t ope
     add_operation(graph, made, "a reduction");
 }
 
-void sp_i_cudnn_add_reshape(sp_i_cudnn_graph *graph, sp_i_cudnn_node x, sp_i_cudnn_node y)
+static void add_reshape(sp_i_cudnn_graph *graph, sp_i_cudnn_node x, sp_i_cudnn_node y)
 {
     sp_i_cudnn_node made =
         new_descriptor(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "a reshape");
@@ -319,10 +328,7 @@ sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target 
     sp_i_cudnn_node properties = properties_of(graph, target);
     sp_i_cudnn_node operations = end_graph(graph, target);
     plan->configs = ask_heuristics(graph, operations, properties, configs);
-    sp_status status = sp_i_cudnn_graph_status(graph, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cudnn_graph_status(graph, err));
     if (plan->configs == 0) {
         return sp_error_set(err, SP_ERR_INTERNAL, "cuDNN %zu: no engine for the graph",
                             graph->api->GetVersion());
@@ -472,7 +478,7 @@ static sp_i_cudnn_node each_score(parts_of_graph *parts, cudnnPointwiseMode_t mo
                                   sp_i_cudnn_node x, sp_i_cudnn_node b, cudnnDataType_t type)
 {
     sp_i_cudnn_node y = all_scores(parts, type);
-    sp_i_cudnn_add_pointwise(parts->graph, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, y);
+    add_pointwise(parts->graph, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, y);
     return y;
 }
 
@@ -480,17 +486,17 @@ static sp_i_cudnn_node each_score(parts_of_graph *parts, cudnnPointwiseMode_t mo
 static sp_i_cudnn_node scaled_products(parts_of_graph *parts, sp_i_cudnn_node q,
                                        sp_i_cudnn_node k_transposed)
 {
-    const sp_i_cudnn_lengths lengths = {.m = parts->query_lengths, .n = parts->key_lengths};
+    const product_lengths lengths = {.m = parts->query_lengths, .n = parts->key_lengths};
     sp_i_cudnn_node product = all_scores(parts, CUDNN_DATA_FLOAT);
-    sp_i_cudnn_add_matmul(parts->graph, q, k_transposed, lengths, product);
+    add_matmul(parts->graph, q, k_transposed, lengths, product);
     return each_score(parts, CUDNN_POINTWISE_MUL, product, parts->scale, CUDNN_DATA_FLOAT);
 }
 
 static sp_i_cudnn_node position(parts_of_graph *parts, sp_i_cudnn_node scores, int64_t axis)
 {
     sp_i_cudnn_node y = all_scores(parts, CUDNN_DATA_INT32);
-    sp_i_cudnn_add_pointwise(parts->graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis,
-                             scores, NULL, NULL, y);
+    add_pointwise(parts->graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis, scores, NULL,
+                  NULL, y);
     return y;
 }
 
@@ -498,7 +504,7 @@ static sp_i_cudnn_node combine(parts_of_graph *parts, cudnnPointwiseMode_t mode,
                                cudnnDataType_t type, sp_i_cudnn_node x, sp_i_cudnn_node b)
 {
     sp_i_cudnn_node y = all_scores(parts, type);
-    sp_i_cudnn_add_pointwise(parts->graph, mode, type, -1, x, b, NULL, y);
+    add_pointwise(parts->graph, mode, type, -1, x, b, NULL, y);
     return y;
 }
 
@@ -506,8 +512,8 @@ static sp_i_cudnn_node combine(parts_of_graph *parts, cudnnPointwiseMode_t mode,
 static sp_i_cudnn_node keep(parts_of_graph *parts, sp_i_cudnn_node scores, sp_i_cudnn_node seen)
 {
     sp_i_cudnn_node y = all_scores(parts, CUDNN_DATA_FLOAT);
-    sp_i_cudnn_add_pointwise(parts->graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1,
-                             scores, parts->masked, seen, y);
+    add_pointwise(parts->graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1, scores,
+                  parts->masked, seen, y);
     return y;
 }
 
@@ -547,7 +553,7 @@ static sp_i_cudnn_node reduced(parts_of_graph *parts, cudnnReduceTensorOp_t oper
                                sp_i_cudnn_node scores)
 {
     sp_i_cudnn_node y = rows_of_scores(parts, 0);
-    sp_i_cudnn_add_reduction(parts->graph, operation, scores, y);
+    add_reduction(parts->graph, operation, scores, y);
     return y;
 }
 
@@ -570,12 +576,12 @@ void sp_i_attention_forward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_s
     e = each_score(&parts, CUDNN_POINTWISE_EXP, e, NULL, fp32);
     sp_i_cudnn_node z = reduced(&parts, CUDNN_REDUCE_TENSOR_ADD, e);
     sp_i_cudnn_node log_z = rows_of_scores(&parts, 0);
-    sp_i_cudnn_add_pointwise(graph, CUDNN_POINTWISE_LOG, fp32, -1, z, NULL, NULL, log_z);
-    sp_i_cudnn_add_pointwise(graph, CUDNN_POINTWISE_ADD, fp32, -1, m, log_z, NULL, stats);
+    add_pointwise(graph, CUDNN_POINTWISE_LOG, fp32, -1, z, NULL, NULL, log_z);
+    add_pointwise(graph, CUDNN_POINTWISE_ADD, fp32, -1, m, log_z, NULL, stats);
     // The second product takes its operands in the type of the matrices.
     sp_i_cudnn_node p = each_score(&parts, CUDNN_POINTWISE_DIV, e, z, CUDNN_DATA_BFLOAT16);
-    const sp_i_cudnn_lengths lengths = {.m = parts.query_lengths, .k = parts.key_lengths};
-    sp_i_cudnn_add_matmul(graph, p, v, lengths, o);
+    const product_lengths lengths = {.m = parts.query_lengths, .k = parts.key_lengths};
+    add_matmul(graph, p, v, lengths, o);
 }
 
 // The gradient of K or V before the query heads of a group are added up, in memory of its own that
@@ -601,16 +607,16 @@ static void add_gradient(parts_of_graph *parts, sp_i_cudnn_node x, sp_i_cudnn_no
     const sp_i_cudnn_tensor transposed = {.type = CUDNN_DATA_BFLOAT16,
                                           .size = {s->segments, s->heads, s->keys, s->queries},
                                           .stride = {s->heads * square, square, 1, s->keys}};
-    const sp_i_cudnn_lengths lengths = {.m = parts->key_lengths, .k = parts->query_lengths};
+    const product_lengths lengths = {.m = parts->key_lengths, .k = parts->query_lengths};
     sp_i_cudnn_node x_transposed = sp_i_cudnn_add_tensor(parts->graph, &transposed);
-    sp_i_cudnn_add_reshape(parts->graph, x, x_transposed);
+    add_reshape(parts->graph, x, x_transposed);
     if (s->heads == s->kv_heads) {
-        sp_i_cudnn_add_matmul(parts->graph, x_transposed, y, lengths, gradient);
+        add_matmul(parts->graph, x_transposed, y, lengths, gradient);
         return;
     }
     sp_i_cudnn_node spread = spread_gradient(parts, spread_id);
-    sp_i_cudnn_add_matmul(parts->graph, x_transposed, y, lengths, spread);
-    sp_i_cudnn_add_reduction(parts->graph, CUDNN_REDUCE_TENSOR_ADD, spread, gradient);
+    add_matmul(parts->graph, x_transposed, y, lengths, spread);
+    add_reduction(parts->graph, CUDNN_REDUCE_TENSOR_ADD, spread, gradient);
 }
 
 // D = sum(dO O) of each row; in memory, because engines compute it in a kernel of its own.
@@ -623,14 +629,12 @@ static sp_i_cudnn_node row_sums(parts_of_graph *parts, sp_i_cudnn_node d_out, sp
                                             s->queries * s->head_dim, s->heads * s->head_dim, 1}};
     sp_i_cudnn_node one = sp_i_cudnn_add_scalar(parts->graph, ATTENTION_ONE, CUDNN_DATA_FLOAT);
     sp_i_cudnn_node product = sp_i_cudnn_add_tensor(parts->graph, &t);
-    sp_i_cudnn_add_pointwise(parts->graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, d_out, o,
-                             NULL, product);
+    add_pointwise(parts->graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, d_out, o, NULL, product);
     sp_i_cudnn_node sum = rows_of_scores(parts, 0);
-    sp_i_cudnn_add_reduction(parts->graph, CUDNN_REDUCE_TENSOR_ADD, product, sum);
+    add_reduction(parts->graph, CUDNN_REDUCE_TENSOR_ADD, product, sum);
     // The factor is dropout's place in the form that engines know.
     sp_i_cudnn_node scaled = rows_of_scores(parts, FIRST_PART + SP_I_CUDA_SOFTMAX_SUM);
-    sp_i_cudnn_add_pointwise(parts->graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, sum, one,
-                             NULL, scaled);
+    add_pointwise(parts->graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, sum, one, NULL, scaled);
     return scaled;
 }
 
@@ -657,13 +661,13 @@ static void add_query_gradient(parts_of_graph *parts, sp_i_cudnn_node ds,
         .size = {s->segments, s->kv_heads, s->keys, s->head_dim},
         .stride = {s->keys * s->kv_stride, s->head_dim, s->kv_stride, 1},
         .ragged = parts->offsets[SP_I_CUDA_KV_OFFSETS]};
-    const sp_i_cudnn_lengths lengths = {.m = parts->query_lengths, .k = parts->key_lengths};
+    const product_lengths lengths = {.m = parts->query_lengths, .k = parts->key_lengths};
     sp_i_cudnn_node k = sp_i_cudnn_add_tensor(parts->graph, &plain);
-    sp_i_cudnn_add_reshape(parts->graph, k_transposed, k);
+    add_reshape(parts->graph, k_transposed, k);
     sp_i_cudnn_node sum = dq_sum(parts);
-    sp_i_cudnn_add_matmul(parts->graph, ds, k, lengths, sum);
-    sp_i_cudnn_add_pointwise(parts->graph, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, -1, sum,
-                             NULL, NULL, dq);
+    add_matmul(parts->graph, ds, k, lengths, sum);
+    add_pointwise(parts->graph, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, -1, sum, NULL, NULL,
+                  dq);
 }
 
 // P = exp(mask(scale Q K^T - statistics)); dV = P^T dO; dS = scale P (dO V^T - D); dK = dS^T Q.
@@ -689,9 +693,9 @@ void sp_i_attention_backward(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_
     sp_i_cudnn_node p = each_score(&parts, CUDNN_POINTWISE_EXP, s, NULL, fp32);
     add_gradient(&parts, p, d_out, dv, FIRST_PART + SP_I_CUDA_DV_HEADS);
 
-    const sp_i_cudnn_lengths lengths = {.m = parts.query_lengths, .n = parts.key_lengths};
+    const product_lengths lengths = {.m = parts.query_lengths, .n = parts.key_lengths};
     sp_i_cudnn_node ds = all_scores(&parts, fp32);
-    sp_i_cudnn_add_matmul(graph, d_out, v, lengths, ds);
+    add_matmul(graph, d_out, v, lengths, ds);
     ds = each_score(&parts, CUDNN_POINTWISE_SUB, ds, d, fp32);
     ds = each_score(&parts, CUDNN_POINTWISE_MUL, ds, p, fp32);
     // The last product takes bf16.
@@ -850,11 +854,9 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
     entry *e = NULL;
     int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
     *bytes = 0;
-    sp_status status = find(a, shape, backward, false, &e, err);
-    if (status == SP_OK) {
-        *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
-    }
-    return status;
+    SP_TRY(find(a, shape, backward, false, &e, err));
+    *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
+    return SP_OK;
 }
 
 // ---- running ----
@@ -939,14 +941,9 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
     pack p = {.count = 0};
     scalars s = {
         .scale = (float)(1.0 / sqrt((double)shape->head_dim)), .masked = -INFINITY, .one = 1.0f};
-    sp_status status = find(a, shape, backward, false, &e, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_push_context(&a->device, a->context, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+    SP_TRY(find(a, shape, backward, false, &e, err));
+    SP_TRY(sp_i_cuda_push_context(&a->device, a->context, err));
+    sp_status status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
     if (status == SP_OK) {
         const int64_t own = own_bytes(shape, backward, offset);
         fill_pack(e, tensors, offset, workspace, &s, &p);
@@ -1025,13 +1022,11 @@ sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *a, sp_i_cuda_attention_s
                                    bool backward, sp_error *err)
 {
     entry *e = NULL;
-    sp_status status = find(a, shape, backward, true, &e, err);
-    if (status == SP_OK) {
-        shape->segments = e->shape.segments;
-        shape->queries = e->shape.queries;
-        shape->keys = e->shape.keys;
-    }
-    return status;
+    SP_TRY(find(a, shape, backward, true, &e, err));
+    shape->segments = e->shape.segments;
+    shape->queries = e->shape.queries;
+    shape->keys = e->shape.keys;
+    return SP_OK;
 }
 
 #else

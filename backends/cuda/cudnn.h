@@ -74,24 +74,6 @@ sp_i_cudnn_node sp_i_cudnn_add_tensor(sp_i_cudnn_graph *graph, const sp_i_cudnn_
 // A scalar of host memory.
 sp_i_cudnn_node sp_i_cudnn_add_scalar(sp_i_cudnn_graph *graph, int64_t id, cudnnDataType_t type);
 
-// Actual sizes of a product whose tensors are padded, by batch entry; NULL: as the tensors are.
-typedef struct sp_i_cudnn_lengths {
-    sp_i_cudnn_node m, n, k;
-} sp_i_cudnn_lengths;
-
-// c = a b, fp32 sums.
-void sp_i_cudnn_add_matmul(sp_i_cudnn_graph *graph, sp_i_cudnn_node a, sp_i_cudnn_node b,
-                           sp_i_cudnn_lengths lengths, sp_i_cudnn_node c);
-// y = mode(x, b) where t is NULL (b may be NULL too), else mode(x, b, t). `axis` of GEN_INDEX; -1:
-// none.
-void sp_i_cudnn_add_pointwise(sp_i_cudnn_graph *graph, cudnnPointwiseMode_t mode,
-                              cudnnDataType_t compute, int64_t axis, sp_i_cudnn_node x,
-                              sp_i_cudnn_node b, sp_i_cudnn_node t, sp_i_cudnn_node y);
-// Over the dimensions in which y is smaller than x.
-void sp_i_cudnn_add_reduction(sp_i_cudnn_graph *graph, cudnnReduceTensorOp_t operation,
-                              sp_i_cudnn_node x, sp_i_cudnn_node y);
-void sp_i_cudnn_add_reshape(sp_i_cudnn_graph *graph, sp_i_cudnn_node x, sp_i_cudnn_node y);
-
 // An execution plan of a graph: the engine that cuDNN's heuristics put first of those that support
 // the graph on the device.
 

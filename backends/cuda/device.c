@@ -148,11 +148,11 @@ sp_status sp_i_cuda_device_count(const sp_cuda_api *api, int *count, char reason
     if (api->missing[0] != '\0') {
         return SP_OK;
     }
-    sp_status status = SP_I_CUDA(&none, err, DeviceGetCount, count);
-    if (status == SP_OK && *count == 0) {
+    SP_TRY(SP_I_CUDA(&none, err, DeviceGetCount, count));
+    if (*count == 0) {
         snprintf(reason, SP_I_CUDA_TEXT, "the driver shows no device");
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *info, sp_error *err)
@@ -196,13 +196,10 @@ sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE, "GPU %d: %s", device->index, device->api->missing);
     }
     // The driver's ordinals are its devices.
-    sp_status status = SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, CtxSetCurrent, primary);
-    }
-    return status == SP_OK ? sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
-                                             "sp_cuda_kernels_load", __FILE__, __LINE__, err)
-                           : status;
+    SP_TRY(SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index));
+    SP_TRY(SP_I_CUDA(device, err, CtxSetCurrent, primary));
+    return sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
+                           "sp_cuda_kernels_load", __FILE__, __LINE__, err);
 }
 
 sp_status sp_i_cuda_take(const sp_i_cuda_device *device, size_t bytes, void **memory, sp_error *err)
@@ -234,9 +231,8 @@ sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
 sp_status sp_i_cuda_upload(const sp_i_cuda_device *device, void *to, const void *from,
                            int64_t bytes, CUstream stream, sp_error *err)
 {
-    sp_status status =
-        SP_I_CUDA(device, err, MemcpyHtoDAsync, sp_i_cuda_at(to), from, (size_t)bytes, stream);
-    return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, stream) : status;
+    SP_TRY(SP_I_CUDA(device, err, MemcpyHtoDAsync, sp_i_cuda_at(to), from, (size_t)bytes, stream));
+    return SP_I_CUDA(device, err, StreamSynchronize, stream);
 }
 
 int64_t sp_i_cuda_now_ms(void)
@@ -314,15 +310,11 @@ sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, in
 {
     float ms = 0.0f;
     *ns = 0;
-    sp_status status = SP_I_CUDA(&events->device, err, EventSynchronize, events->event[to]);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&events->device, err, EventElapsedTime, &ms, events->event[from],
-                           events->event[to]);
-    }
-    if (status == SP_OK) {
-        *ns = sp_ns_from_ms((double)ms);
-    }
-    return status;
+    SP_TRY(SP_I_CUDA(&events->device, err, EventSynchronize, events->event[to]));
+    SP_TRY(SP_I_CUDA(&events->device, err, EventElapsedTime, &ms, events->event[from],
+                     events->event[to]));
+    *ns = sp_ns_from_ms((double)ms);
+    return SP_OK;
 }
 
 CUresult sp_i_cuda_put_delay(int64_t ns, CUstream stream)
@@ -579,18 +571,16 @@ static sp_status split_sms(const sp_i_cuda_partitions *p, const partition_plan *
     CUdevResource rest;
     unsigned count = (unsigned)plan->partitions;
     memset(&all, 0, sizeof all);
-    sp_status status =
-        SP_I_CUDA(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, DevSmResourceSplitByCount, groups, &count, &all, &rest, 0,
-                           (unsigned)plan->sms);
+    SP_TRY(
+        SP_I_CUDA(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM));
+    SP_TRY(SP_I_CUDA(device, err, DevSmResourceSplitByCount, groups, &count, &all, &rest, 0,
+                     (unsigned)plan->sms));
+    if (count < (unsigned)plan->partitions) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE,
+                            "GPU %d: a split into %d groups of %d SMs gave %u", device->index,
+                            plan->partitions, plan->sms, count);
     }
-    if (status == SP_OK && count < (unsigned)plan->partitions) {
-        status =
-            sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: a split into %d groups of %d SMs gave %u",
-                         device->index, plan->partitions, plan->sms, count);
-    }
-    return status;
+    return SP_OK;
 }
 
 static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_error *err)
@@ -598,20 +588,17 @@ static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_er
     sp_i_cuda_sm_resource all;
     partition_plan plan;
     char text[SP_I_CUDA_TEXT];
-    sp_status status = sp_i_cuda_sms(&p->device, &all, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_sms(&p->device, &all, err));
     if (!plan_partitions(all.count, all.smallest, all.alignment, p->count, &plan, text,
                          sizeof text)) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: %s", p->device.index, text);
     }
-    status = split_sms(p, &plan, groups, err);
-    for (int i = 0; status == SP_OK && i < p->count; i++) {
+    SP_TRY(split_sms(p, &plan, groups, err));
+    for (int i = 0; i < p->count; i++) {
         p->places[i].sms = (int)groups[i].sm.smCount;
-        status = make_context(p, &groups[i], &p->places[i], err);
+        SP_TRY(make_context(p, &groups[i], &p->places[i], err));
     }
-    return status;
+    return SP_OK;
 }
 
 // A device that cannot be split is no failure of the run: the reason is kept.

@@ -78,9 +78,9 @@ static sp_status check_attention(const sp_run_request *request, sp_error *err)
     return SP_OK;
 }
 
-sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err)
+sp_status sp_i_cuda_check_request(int device SP_UNUSED, const sp_run_request *request,
+                                  sp_error *err)
 {
-    (void)device;
     bool on = true;
     sp_status status = sp_i_exec_check(request, backend, 0, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
@@ -105,20 +105,19 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
                                          .spare_bytes = e->spare_bytes};
     bool split = true;
     const char *reason = NULL;
-    sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
-    status = status == SP_OK ? read_switch(request, "partition", &split, err) : status;
-    status = status == SP_OK ? read_switch(request, "stale", &options.stale, err) : status;
-    status = status == SP_OK ? sp_i_cuda_use(&of, err) : status;
-    status = status == SP_OK ? sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err)
-                             : status;
-    if (status == SP_OK && options.partitioned && options.ranks > 1 && split &&
+    SP_TRY(read_switch(request, "cudnn", &options.cudnn, err));
+    SP_TRY(read_switch(request, "partition", &split, err));
+    SP_TRY(read_switch(request, "stale", &options.stale, err));
+    SP_TRY(sp_i_cuda_use(&of, err));
+    SP_TRY(sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err));
+    if (options.partitioned && options.ranks > 1 && split &&
         !sp_i_cuda_runtime_partitioned(e->runtime, &reason)) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': %d ranks cannot have SMs of their own (%s); option "
                             "partition=off lets them share all",
                             options.ranks, reason);
     }
-    return status;
+    return SP_OK;
 }
 
 // Plans of cuDNN are made before anything is timed. All ranks' streams share them.
@@ -226,15 +225,6 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     return status;
 }
 
-sp_status sp_i_cuda_execute_with(const sp_cuda_api *api, const sp_i_cublas_api *cublas, int device,
-                                 const sp_run_request *request, sp_measured_step *steps,
-                                 void **state, sp_error *err)
-{
-    const sp_i_cuda_tables tables = {api, cublas, NULL, NULL};
-    const sp_i_place alone = {.ranks = 1};
-    return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
-}
-
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err)
 {
@@ -285,16 +275,15 @@ sp_status sp_i_cuda_report(void *state, json_t **report, sp_error *err)
     return *report != NULL ? SP_OK : sp_error_set(err, SP_ERR_INTERNAL, "no report can be written");
 }
 
-sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err)
+sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err SP_UNUSED)
 {
-    (void)err;
     *count = sp_i_exec_tensor_count(((execution *)state)->run);
     return SP_OK;
 }
 
-sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err)
+sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info,
+                                sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_exec_tensor_info(((execution *)state)->run, index, info);
     return SP_OK;
 }

@@ -13,10 +13,6 @@ extern const sp_backend_option_info sp_i_cuda_option_list[];
 
 // On the virtual clock all ranks take turns on the whole GPU ("serial"), on the wall clock they
 // work side by side, each with a stream and, where the driver can, SMs of its own ("partition").
-// The tables are only borrowed for the call; NULL for those of this machine.
-sp_status sp_i_cuda_execute_with(const sp_cuda_api *api, const sp_i_cublas_api *cublas, int device,
-                                 const sp_run_request *request, sp_measured_step *steps,
-                                 void **state, sp_error *err);
 
 // The tables of CUDA that a run calls.
 typedef struct sp_i_cuda_tables {

@@ -289,10 +289,7 @@ static sp_status make_plan(const sp_i_cuda_gemm *gemm, plan *p, bool bias, sp_er
 {
     const plan empty = *p;
     p->adds_bias = bias;
-    sp_status status = check(gemm, describe(gemm, p), "describing a product", &p->product, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check(gemm, describe(gemm, p), "describing a product", &p->product, err));
     cublasStatus_t code = choose_algorithm(gemm, p);
     if (code == CUBLAS_STATUS_NOT_SUPPORTED && p->adds_bias) {
         plan_fini(gemm, p);

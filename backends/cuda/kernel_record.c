@@ -68,9 +68,7 @@ bool sp_i_cupti_api_init(sp_i_cupti_api *api, char *reason, size_t reason_bytes)
 
 static void add_context(sp_i_kernel_records *r, const CUpti_ActivityContext3 *record)
 {
-    sp_reserve((void **)&r->contexts, &r->context_capacity, r->context_count + 1,
-               sizeof *r->contexts);
-    r->contexts[r->context_count++] =
+    *SP_ADDED(r->contexts, r->context_capacity, r->context_count) =
         (context){record->contextId, record->numMultiprocessors, record->isGreenContext != 0};
 }
 
@@ -81,7 +79,7 @@ static named *name_of(sp_i_kernel_records *r, const char *name)
             return &r->names[i];
         }
     }
-    sp_reserve((void **)&r->names, &r->name_capacity, r->name_count + 1, sizeof *r->names);
+    SP_RESERVE(r->names, r->name_capacity, r->name_count + 1);
     r->names[r->name_count] = (named){.name = sp_malloc(strlen(name) + 1)};
     strcpy(r->names[r->name_count].name, name);
     return &r->names[r->name_count++];
@@ -89,8 +87,8 @@ static named *name_of(sp_i_kernel_records *r, const char *name)
 
 static void add_kernel(sp_i_kernel_records *r, const CUpti_ActivityKernel10 *record)
 {
-    sp_reserve((void **)&r->kernels, &r->kernel_capacity, r->kernel_count + 1, sizeof *r->kernels);
-    r->kernels[r->kernel_count++] = (kernel){record->start, record->end, record->contextId};
+    *SP_ADDED(r->kernels, r->kernel_capacity, r->kernel_count) =
+        (kernel){record->start, record->end, record->contextId};
     named *n = name_of(r, record->name != NULL ? record->name : "?");
     n->count++;
     n->ns += (int64_t)(record->end - record->start);
@@ -115,11 +113,10 @@ static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *bytes, size_t *most_r
     *most_records = 0; // as many as there is room for
 }
 
-static void CUPTIAPI take_buffer(CUcontext of, uint32_t stream, uint8_t *buffer, size_t bytes,
-                                 size_t valid_bytes)
+static void CUPTIAPI take_buffer(CUcontext of, uint32_t stream, uint8_t *buffer,
+                                 size_t bytes SP_UNUSED, size_t valid_bytes)
 {
     size_t dropped = 0;
-    (void)bytes;
     (void)pthread_mutex_lock(&current_lock);
     sp_i_kernel_records *r = current;
     if (r != NULL) {
@@ -368,43 +365,36 @@ json_t *sp_i_kernel_records_report(const sp_i_kernel_records *r)
 
 #else
 
-bool sp_i_cupti_api_init(sp_i_cupti_api *api, char *reason, size_t reason_bytes)
+bool sp_i_cupti_api_init(sp_i_cupti_api *api SP_UNUSED, char *reason, size_t reason_bytes)
 {
-    (void)api;
     snprintf(reason, reason_bytes, "slimpack was built without its headers");
     return false;
 }
 
-sp_status sp_i_kernel_records_begin(const sp_i_cupti_api *api, sp_i_kernel_records **made,
+sp_status sp_i_kernel_records_begin(const sp_i_cupti_api *api SP_UNUSED, sp_i_kernel_records **made,
                                     sp_error *err)
 {
-    (void)api;
     *made = NULL;
     return sp_error_set(err, SP_ERR_USAGE, "no CUPTI: slimpack was built without its headers");
 }
 
-sp_status sp_i_kernel_records_restart(sp_i_kernel_records *records, sp_error *err)
+sp_status sp_i_kernel_records_restart(sp_i_kernel_records *records SP_UNUSED,
+                                      sp_error *err SP_UNUSED)
 {
-    (void)records;
-    (void)err;
     return SP_OK;
 }
 
-sp_status sp_i_kernel_records_end(sp_i_kernel_records *records, sp_error *err)
+sp_status sp_i_kernel_records_end(sp_i_kernel_records *records SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)records;
-    (void)err;
     return SP_OK;
 }
 
-void sp_i_kernel_records_free(sp_i_kernel_records *records)
+void sp_i_kernel_records_free(sp_i_kernel_records *records SP_UNUSED)
 {
-    (void)records;
 }
 
-json_t *sp_i_kernel_records_report(const sp_i_kernel_records *records)
+json_t *sp_i_kernel_records_report(const sp_i_kernel_records *records SP_UNUSED)
 {
-    (void)records;
     return NULL;
 }
 

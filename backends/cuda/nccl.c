@@ -193,7 +193,7 @@ int sp_i_nccl_world_version(const sp_i_nccl *n)
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err)
 {
-    sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups);
+    SP_RESERVE(n->groups, n->capacity, n->count + 1);
     sp_i_nccl_group *made = &n->groups[n->count];
     *made = (sp_i_nccl_group){.size = size, .member = -1};
     snprintf(made->name, sizeof made->name, "%s", name);
@@ -209,15 +209,9 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
                  err);
 }
 
-int sp_i_nccl_member(const sp_i_nccl *n, int group)
-{
-    SP_ASSERT(group >= 0 && (size_t)group < n->count);
-    return n->groups[group].member;
-}
-
 static const sp_i_nccl_group *member_group(const sp_i_nccl *n, int group)
 {
-    SP_ASSERT(sp_i_nccl_member(n, group) >= 0);
+    SP_ASSERT(group >= 0 && (size_t)group < n->count && n->groups[group].member >= 0);
     return &n->groups[group];
 }
 
@@ -245,14 +239,10 @@ static ncclRedOp_t operation_of(sp_element element, bool maximum)
     return maximum ? ncclMax : ncclSum;
 }
 
-sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err)
+// Calls between begin and end are put down together, at the end; pairs may stand in pairs.
+static sp_status batch_begin(sp_i_nccl *n, sp_error *err)
 {
     return check(n, &n->all, "GroupStart", n->api->GroupStart(), err);
-}
-
-sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
-{
-    return check(n, &n->all, "GroupEnd", n->api->GroupEnd(), err);
 }
 
 // The whole body of a function that is one call of NCCL: returns, from parameters that every one of
@@ -297,14 +287,17 @@ static sp_status reduce(sp_i_nccl *n, int group, sp_element element, bool maximu
     CALL(Reduce, in, out, COUNTED, operation_of(element, maximum), root);
 }
 
-sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, CUstream stream, sp_error *err)
+// To and from a member of the group. A message that is sent and one that is received wait for each
+// other on the GPU: two members that both send first need a group for each direction, on streams of
+// its own, or a batch.
+static sp_status send(sp_i_nccl *n, int group, sp_element element, const void *from, int64_t count,
+                      int member, CUstream stream, sp_error *err)
 {
     CALL(Send, from, COUNTED, member);
 }
 
-sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, CUstream stream, sp_error *err)
+static sp_status receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
+                         int member, CUstream stream, sp_error *err)
 {
     CALL(Recv, to, COUNTED, member);
 }
@@ -324,7 +317,8 @@ static bool all_equal(const int64_t *rows, int members)
 // An open batch belongs to the thread: a failure inside is returned behind its end.
 static sp_status end_batch(sp_i_nccl *n, sp_status status, sp_error *err)
 {
-    sp_status ended = sp_i_nccl_batch_end(n, status == SP_OK ? err : NULL);
+    sp_status ended =
+        check(n, &n->all, "GroupEnd", n->api->GroupEnd(), status == SP_OK ? err : NULL);
     return status == SP_OK ? ended : status;
 }
 
@@ -337,7 +331,7 @@ sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element,
         return sp_i_nccl_all_gather(n, group, element, in, out, rows[0] * width, stream, err);
     }
     // One broadcast from each member.
-    sp_status status = sp_i_nccl_batch_begin(n, err);
+    sp_status status = batch_begin(n, err);
     char *part = out;
     if (status != SP_OK) {
         return status;
@@ -360,7 +354,7 @@ sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element elem
                                         stream, err);
     }
     // One reduction to each member. Only there is the result written.
-    sp_status status = sp_i_nccl_batch_begin(n, err);
+    sp_status status = batch_begin(n, err);
     const char *part = in;
     if (status != SP_OK) {
         return status;
@@ -378,16 +372,14 @@ sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, cons
     const size_t part = (size_t)count * type_of(element).bytes;
     const sp_i_nccl_group *g = member_group(n, group);
     SP_ASSERT(in != out || count == 0);
-    sp_status status = sp_i_nccl_batch_begin(n, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(batch_begin(n, err));
+    sp_status status = SP_OK;
     for (int j = 0; j < g->size && status == SP_OK; j++) {
-        status = sp_i_nccl_send(n, group, element, (const char *)in + (size_t)j * part, count, j,
-                                stream, err);
+        status =
+            send(n, group, element, (const char *)in + (size_t)j * part, count, j, stream, err);
         if (status == SP_OK) {
-            status = sp_i_nccl_receive(n, group, element, (char *)out + (size_t)j * part, count, j,
-                                       stream, err);
+            status =
+                receive(n, group, element, (char *)out + (size_t)j * part, count, j, stream, err);
         }
     }
     return end_batch(n, status, err);
@@ -423,18 +415,14 @@ static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_e
 {
     const size_t ranks = (size_t)g->n->ranks;
     const sp_i_cuda_device *device = &g->n->options.device;
-    sp_status status = sp_i_nccl_synchronize(g->n, g->stream, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyHtoDAsync,
-                           sp_i_cuda_at(g->device + ranks * g->part_bytes), mine, bytes, g->stream);
-    }
-    status = status == SP_OK ? gather_device(g, bytes, err) : status;
-    status = status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyDtoHAsync, g->host, sp_i_cuda_at(g->device),
-                           ranks * bytes, g->stream);
-    }
-    return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
+    SP_TRY(sp_i_nccl_synchronize(g->n, g->stream, err));
+    SP_TRY(SP_I_CUDA(device, err, MemcpyHtoDAsync, sp_i_cuda_at(g->device + ranks * g->part_bytes),
+                     mine, bytes, g->stream));
+    SP_TRY(gather_device(g, bytes, err));
+    SP_TRY(sp_i_nccl_synchronize(g->n, g->stream, err));
+    SP_TRY(SP_I_CUDA(device, err, MemcpyDtoHAsync, g->host, sp_i_cuda_at(g->device), ranks * bytes,
+                     g->stream));
+    return sp_i_nccl_synchronize(g->n, g->stream, err);
 }
 
 static sp_status gather_sizes(const gathering *g, size_t bytes, sp_transport_part *parts,
@@ -457,8 +445,8 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
                             sp_transport_part *parts, sp_error *err)
 {
     size_t most;
-    sp_status status = gather_sizes(g, bytes, parts, &most, err);
-    for (size_t done = 0; status == SP_OK && done < most; done += g->part_bytes) {
+    SP_TRY(gather_sizes(g, bytes, parts, &most, err));
+    for (size_t done = 0; done < most; done += g->part_bytes) {
         // Ranks that gave less send zeros.
         const size_t now = most - done < g->part_bytes ? most - done : g->part_bytes;
         const size_t left = bytes > done ? bytes - done : 0;
@@ -466,14 +454,14 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
         if (left > 0) {
             memcpy(g->host, (const char *)mine + done, left < now ? left : now);
         }
-        status = gather(g, g->host, now, err);
-        for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
+        SP_TRY(gather(g, g->host, now, err));
+        for (int i = 0; i < g->n->ranks; i++) {
             const size_t theirs = parts[i].bytes > done ? parts[i].bytes - done : 0;
             memcpy((char *)parts[i].data + (theirs > 0 ? done : 0), g->host + (size_t)i * now,
                    theirs < now ? theirs : now);
         }
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
@@ -561,7 +549,7 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
                            sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1, sizeof *t->groups);
+    SP_RESERVE(t->groups, t->group_capacity, t->group_count + 1);
     return sp_i_nccl_group_new(t->n, name, ranks, size, &t->groups[t->group_count++], err);
 }
 
@@ -610,11 +598,10 @@ static sp_status broadcast(sp_transport *transport, int group, sp_element elemen
 // One byte, which both ends wait for.
 static sp_status connect_ends(nccl_transport *t, const p2p_channel *c, sp_error *err)
 {
-    sp_status status = c->sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
-                                                 c->peer, c->stream, err)
-                                : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
-                                                    c->peer, c->stream, err);
-    return status == SP_OK ? sp_i_nccl_synchronize(t->n, c->stream, err) : status;
+    SP_TRY(c->sends
+               ? send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err)
+               : receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err));
+    return sp_i_nccl_synchronize(t->n, c->stream, err);
 }
 
 static sp_status channel_new(sp_transport *transport, int from, int to, sp_error *err)
@@ -623,21 +610,17 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
     char name[SP_I_NCCL_NAME];
     const int ends[2] = {from, to};
     SP_ASSERT(from != to);
-    sp_reserve((void **)&t->channels, &t->channel_capacity, t->channel_count + 1,
-               sizeof *t->channels);
+    SP_RESERVE(t->channels, t->channel_capacity, t->channel_count + 1);
     p2p_channel *c = &t->channels[t->channel_count];
     *c = (p2p_channel){.sends = t->base.rank == from, .peer = t->base.rank == from ? 1 : 0};
     snprintf(name, sizeof name, "%d to %d", from, to);
-    sp_status status = sp_i_nccl_group_new(t->n, name, ends, 2, &c->group, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_nccl_group_new(t->n, name, ends, 2, &c->group, err));
     t->channel_count++;
     if (t->base.rank != from && t->base.rank != to) {
         return SP_OK;
     }
-    status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream,
-                       CU_STREAM_NON_BLOCKING, FIRST);
+    sp_status status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream,
+                                 CU_STREAM_NON_BLOCKING, FIRST);
     return status == SP_OK ? connect_ends(t, c, err) : status;
 }
 
@@ -660,8 +643,8 @@ static void close_message(nccl_transport *t, size_t i)
 static sp_status follow(nccl_transport *t, CUstream after, CUevent event, CUstream before,
                         sp_error *err)
 {
-    sp_status status = SP_I_CUDA(&t->device, err, EventRecord, event, before);
-    return status == SP_OK ? SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0) : status;
+    SP_TRY(SP_I_CUDA(&t->device, err, EventRecord, event, before));
+    return SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0);
 }
 
 // The wait of the rank's stream is for the record that stands now: the event can be recorded again
@@ -674,24 +657,16 @@ static sp_status put(sp_transport *transport, int number, bool sends, void *data
     const p2p_channel *c = &t->channels[number];
     SP_ASSERT(c->stream != NULL && c->sends == sends);
     size_t events = t->open_count + t->spare_count + 1;
-    sp_reserve((void **)&t->open, &t->open_capacity, events, sizeof *t->open);
-    sp_reserve((void **)&t->spare, &t->spare_capacity, events, sizeof *t->spare);
+    SP_RESERVE(t->open, t->open_capacity, events);
+    SP_RESERVE(t->spare, t->spare_capacity, events);
     p2p_message *made = &t->open[t->open_count];
-    sp_status status = take_event(t, &made->over, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(take_event(t, &made->over, err));
     made->number = *given = ++t->put;
     t->open_count++;
-    status = follow(t, c->stream, made->over, t->stream, err);
-    if (status == SP_OK) {
-        status = sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
-                                        c->stream, err)
-                       : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
-                                           c->stream, err);
-    }
-    return status == SP_OK ? SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream)
-                           : status;
+    SP_TRY(follow(t, c->stream, made->over, t->stream, err));
+    SP_TRY(sends ? send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err)
+                 : receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err));
+    return SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream);
 }
 
 static sp_status send_message(sp_transport *transport, int channel, const void *data, int64_t bytes,
@@ -749,9 +724,8 @@ static sp_status exchange(sp_transport *transport, const void *mine, size_t byte
 {
     nccl_transport *t = of(transport);
     memset(parts, 0, (size_t)t->base.ranks * sizeof *parts);
-    sp_status status = synchronize(transport, err);
-    return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
-                           : status;
+    SP_TRY(synchronize(transport, err));
+    return sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err);
 }
 
 static const sp_transport_ops transport_ops = {.group_new = group_new,
@@ -790,8 +764,8 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
-    sp_status status = runtime->ops->synchronize(runtime, err);
-    return status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
+    SP_TRY(runtime->ops->synchronize(runtime, err));
+    return sp_i_nccl_new(&world, &t->n, err);
 }
 
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,

@@ -51,8 +51,6 @@ int sp_i_nccl_world_version(const sp_i_nccl *n);
 // member or not, in the same order. `ranks` [size] are distinct.
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err);
-// This rank's place in the group, or -1.
-int sp_i_nccl_member(const sp_i_nccl *n, int group);
 
 // ---- collectives of a group's members, as in backends/ranks/comm.h ----
 
@@ -82,20 +80,6 @@ sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const
 // Part j of out [m * count] = this member's part of member j's in [m * count]. Not in place.
 sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
                                void *out, int64_t count, CUstream stream, sp_error *err);
-
-// ---- messages ----
-
-// To and from a member of the group. A message that is sent and one that is received wait for each
-// other on the GPU: two members that both send first need a group for each direction, on streams of
-// its own, or a batch.
-sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, CUstream stream, sp_error *err);
-sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, CUstream stream, sp_error *err);
-
-// Calls between begin and end are put down together, at the end; pairs may stand in pairs.
-sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err);
-sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
 
 // ---- plain memory ----
 

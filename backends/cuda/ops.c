@@ -10,6 +10,7 @@
 #include "backends/ranks/comm.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // ---- Products of linear layers ----
 
@@ -669,10 +670,9 @@ static sp_status choose(work *w, sp_error *err)
             takes && p->backward ? sp_i_cuda_attention_parts(&w->packed, offset) : 0;
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_attention_plan(p->rank->attention, &w->packed, p->backward, err);
-    return status == SP_OK ? sp_i_cuda_attention_workspace(p->rank->attention, &w->packed,
-                                                           p->backward, &w->workspace_bytes, err)
-                           : status;
+    SP_TRY(sp_i_cuda_attention_plan(p->rank->attention, &w->packed, p->backward, err));
+    return sp_i_cuda_attention_workspace(p->rank->attention, &w->packed, p->backward,
+                                         &w->workspace_bytes, err);
 }
 
 static bool compute_segments(work *w)
@@ -785,11 +785,6 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
 
 // ---- before the first step ----
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Widens the shape of a plan, which is empty at first, so that it serves the pack.
 static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *slices,
                      const sp_i_exec_pack *pack, const sp_kernel_attention_shape *shape)
@@ -801,9 +796,9 @@ static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *sl
         sp_i_cuda_attention_shape packed;
         sp_i_cuda_segments_init(&segments, &launches, launch);
         if (segments.count > 0 && sp_i_cuda_packed_shape(&segments, pack->rows, shape, &packed)) {
-            packed.segments = larger(packed.segments, plan->segments);
-            packed.queries = larger(packed.queries, plan->queries);
-            packed.keys = larger(packed.keys, plan->keys);
+            packed.segments = sp_larger(packed.segments, plan->segments);
+            packed.queries = sp_larger(packed.queries, plan->queries);
+            packed.keys = sp_larger(packed.keys, plan->keys);
             *plan = packed;
         }
         sp_i_cuda_segments_fini(&segments);
@@ -831,15 +826,14 @@ static void add_job(sp_i_cuda_attention_shape *plan, bool backward, const sp_i_e
 sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention,
                                       const sp_i_exec_job *const *jobs, size_t count, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int back = 0; status == SP_OK && back < 2; back++) {
+    for (int back = 0; back < 2; back++) {
         sp_i_cuda_attention_shape plan = {0};
         for (size_t j = 0; j < count; j++) {
             add_job(&plan, back == 1, jobs[j]);
         }
         if (plan.segments > 0) {
-            status = sp_i_cuda_attention_plan(attention, &plan, back == 1, err);
+            SP_TRY(sp_i_cuda_attention_plan(attention, &plan, back == 1, err));
         }
     }
-    return status;
+    return SP_OK;
 }

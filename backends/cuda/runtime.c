@@ -15,6 +15,7 @@
 #include "backends/api/device_runtime.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 #if defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -418,22 +419,14 @@ static sp_status context_init(sp_i_cuda_stream_context *context, const sp_i_cuda
                             device->index, SP_I_CUDA_GEMM_WORKSPACE >> 20);
     }
     const sp_i_cuda_gemm_place place = {context->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemHostAlloc, &pinned,
-                           (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, 0);
-    }
-    if (status == SP_OK) {
-        context->pinned = pinned;
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &context->chunks, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &context->points, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, 2, true, &context->clock, err);
-    }
-    return status == SP_OK ? sp_i_cuda_record(&context->clock, 0, stream, err) : status;
+    SP_TRY(sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err));
+    SP_TRY(SP_I_CUDA(device, err, MemHostAlloc, &pinned,
+                     (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, 0));
+    context->pinned = pinned;
+    SP_TRY(sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &context->chunks, err));
+    SP_TRY(sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &context->points, err));
+    SP_TRY(sp_i_cuda_events_init(device, 2, true, &context->clock, err));
+    return sp_i_cuda_record(&context->clock, 0, stream, err);
 }
 
 static void context_fini(sp_i_cuda_stream_context *context, const sp_i_cuda_device *device)
@@ -503,16 +496,11 @@ static int next_chunk(sp_i_cuda_rank *rank)
     return chunk;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
     sp_i_cuda_stream_context *context = rank->context;
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
-        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        size_t part = (size_t)sp_smaller(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         int chunk = next_chunk(rank);
         char *room = context->pinned + (int64_t)chunk * SP_I_CUDA_CHUNK_BYTES;
         if (rank->status == SP_OK) {
@@ -537,7 +525,7 @@ static void stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t
 {
     sp_i_cuda_stream_context *context = rank->context;
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
-        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        size_t part = (size_t)sp_smaller(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         char *room = context->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
         SP_I_CUDA_CALL(rank, MemcpyDtoHAsync, room, sp_i_cuda_at((const char *)from + done), part,
                        rank->stream);
@@ -602,9 +590,8 @@ static void release_host(sp_runtime *runtime, void *memory)
 }
 
 // Pinned memory has one address for host and device, so that CUDA finds the direction.
-static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
         SP_I_CUDA_CALL(rank, MemcpyAsync, sp_i_cuda_at(to), sp_i_cuda_at(from), (size_t)bytes,
@@ -630,9 +617,8 @@ static void copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to
     }
 }
 
-static void zero(sp_runtime *runtime, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime SP_UNUSED, void *to, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
         SP_I_CUDA_CALL(rank, MemsetD8Async, sp_i_cuda_at(to), 0, (size_t)bytes, rank->stream);
@@ -648,28 +634,25 @@ static void spoil(sp_runtime *runtime, void *memory, int64_t bytes)
     }
 }
 
-static void upload(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void upload(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     sp_i_cuda_stage(rank, to, from, bytes);
     sp_i_cuda_release(rank);
 }
 
-static void download(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     stage_back(rank, to, from, bytes);
     sp_i_cuda_release(rank);
 }
 
-static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *runtime SP_UNUSED, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     switch (element) {
     case SP_ELEMENT_BF16:
@@ -686,10 +669,9 @@ static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_
     }
 }
 
-static void sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
-                           double *sum)
+static void sum_of_squares(sp_runtime *runtime SP_UNUSED, sp_element element, int64_t n,
+                           const void *x, double *sum)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     SP_ASSERT(element == SP_ELEMENT_F32);
     *sum = 0.0;
@@ -740,9 +722,8 @@ static void wait_fence(sp_runtime *runtime, sp_fence fence)
                    context->points.event[fence.point % SP_I_CUDA_POINTS], 0);
 }
 
-static int64_t now_ns(sp_runtime *runtime)
+static int64_t now_ns(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_stream_context *context = rank->context;
     sp_i_cuda_hold(rank);
@@ -797,7 +778,7 @@ static time_stamp *next_stamp(sp_i_cuda_rank *rank, rank_stamps *stamps)
         stamps->used = 0;
         stamps->asked = false;
     }
-    sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1, sizeof *stamps->of);
+    SP_RESERVE(stamps->of, stamps->capacity, stamps->used + 1);
     time_stamp *stamp = &stamps->of[stamps->used];
     if (stamps->used == stamps->made) {
         SP_I_CUDA_CALL(rank, EventCreate, &stamp->event, CU_EVENT_DEFAULT);
@@ -979,27 +960,26 @@ static void find_cudnn(cuda_runtime *m, sp_i_cuda_stream_context *context)
 
 static sp_status make_streams(cuda_runtime *m, bool cudnn, sp_error *err)
 {
-    sp_status status =
-        m->contexts > 1 ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
-                        : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
-                                    CU_STREAM_NON_BLOCKING, 0);
-    for (int i = 0; status == SP_OK && cudnn && i < m->contexts; i++) {
+    SP_TRY(m->contexts > 1
+               ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
+               : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
+                           CU_STREAM_NON_BLOCKING, 0));
+    for (int i = 0; cudnn && i < m->contexts; i++) {
         find_cudnn(m, &m->context[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, sp_error *err)
 {
     const bool disjoint = m->contexts > 1 && sp_i_cuda_are_partitioned(m->partitions, NULL);
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < m->contexts; i++) {
+    for (int i = 0; i < m->contexts; i++) {
         CUstream stream =
             m->contexts > 1 ? sp_i_cuda_partition_stream(m->partitions, i, 0) : m->stream;
         int sms = disjoint ? sp_i_cuda_partition_sms(m->partitions, i) : 0;
-        status = context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err);
+        SP_TRY(context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err));
     }
-    for (int r = 0; status == SP_OK && r < m->ranks; r++) {
+    for (int r = 0; r < m->ranks; r++) {
         sp_i_cuda_stream_context *context = &m->context[m->contexts > 1 ? r : 0];
         sp_i_cuda_rank *rank = &m->rank[r];
         rank->device = m->device;
@@ -1008,7 +988,7 @@ static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, s
         rank->context = context;
         rank->attention = context->attention;
     }
-    return status;
+    return SP_OK;
 }
 
 bool sp_i_cuda_runtime_partitioned(const sp_runtime *runtime, const char **reason)
@@ -1086,9 +1066,8 @@ static void enter(sp_runtime *runtime, int rank)
     SP_I_CUDA_CALL(entered, CtxSetCurrent, m->primary);
 }
 
-static sp_status synchronize(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime SP_UNUSED, sp_error *err)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // Work that was put down before something went wrong runs to its end all the same.
     CUresult code = rank->device.api->StreamSynchronize(rank->stream);
@@ -1102,22 +1081,19 @@ static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 // Ranges on the host's timeline for profilers (NVTX, Nsight Systems) around the launches of an
 // action, as "F3.1 rank 2". Without a profiler they cost next to nothing.
 
-static void begin(sp_runtime *runtime, const char *action)
+static void begin(sp_runtime *runtime SP_UNUSED, const char *action SP_UNUSED)
 {
-    (void)runtime;
 #ifdef WITH_NVTX
     enum { NAME = 48 };
     char name[NAME];
     snprintf(name, sizeof name, "%s rank %d", action, sp_i_cuda_rank_now()->number);
     (void)nvtxRangePushA(name);
 #else
-    (void)action;
 #endif
 }
 
-static void end(sp_runtime *runtime)
+static void end(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
 #ifdef WITH_NVTX
     (void)nvtxRangePop();
 #endif

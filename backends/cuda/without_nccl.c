@@ -13,10 +13,9 @@ int sp_i_nccl_version(char reason[SP_I_CUDA_TEXT])
     return 0;
 }
 
-sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,
-                                  sp_error *err)
+sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options SP_UNUSED,
+                                  sp_transport **made, sp_error *err)
 {
-    (void)options;
     *made = NULL;
     return sp_error_set(err, SP_ERR_USAGE, "%s", text);
 }
@@ -26,11 +25,10 @@ void sp_i_nccl_transport_free(sp_transport *transport)
     SP_ASSERT(transport == NULL);
 }
 
-sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team, sp_i_cuda_measure measure,
-                                       void *context, json_t **document, sp_error *err)
+sp_status sp_i_cuda_calibrate_together(const sp_i_cuda_team *team,
+                                       sp_i_cuda_measure measure SP_UNUSED, void *context SP_UNUSED,
+                                       json_t **document, sp_error *err)
 {
-    (void)measure;
-    (void)context;
     *document = NULL;
     return sp_error_set(err, SP_ERR_USAGE, "rank %d: %s", team->place->rank, text);
 }

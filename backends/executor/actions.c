@@ -278,13 +278,12 @@ static sp_status run_rank_shares(sp_i_exec_run *run, sp_i_exec_rank *rank, size_
     size_t count;
     const sp_share *shares =
         sp_shares_of(&run->shares, sp_i_exec_layout(run), rank->dp, rank->pp, &count);
-    sp_status status = SP_OK;
-    for (; status == SP_OK && *done < count && shares[*done].before <= place; (*done)++) {
+    for (; *done < count && shares[*done].before <= place; (*done)++) {
         if (!shares[*done].own) {
-            status = run_rank_share(run, rank, &shares[*done], err);
+            SP_TRY(run_rank_share(run, rank, &shares[*done], err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- All actions in virtual time ----
@@ -458,18 +457,15 @@ static sp_status end_actions(sp_i_exec_run *run, sp_i_exec_rank *rank)
     if (stage->count > 0) {
         last.action = stage->actions[stage->count - 1];
     }
-    sp_status status =
-        run->transport == NULL ? SP_OK : sp_i_exec_channels_end(run, rank, &rank->err);
-    if (status == SP_OK) {
-        status = sp_i_exec_synchronize(run, stage->count > 0 ? &last : NULL, &rank->err);
-    }
-    for (size_t a = 0; status == SP_OK && a < rank->logged; a++) {
+    SP_TRY(run->transport == NULL ? SP_OK : sp_i_exec_channels_end(run, rank, &rank->err));
+    SP_TRY(sp_i_exec_synchronize(run, stage->count > 0 ? &last : NULL, &rank->err));
+    for (size_t a = 0; a < rank->logged; a++) {
         fill_times(run, rank, &rank->log[a]);
     }
-    for (size_t i = 0; status == SP_OK && i < rank->shares_logged; i++) {
+    for (size_t i = 0; i < rank->shares_logged; i++) {
         fill_times(run, rank, &rank->share_log[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 // The moment that the times of the ranks that are here count from.
@@ -488,10 +484,10 @@ static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
 static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_comm_set_action(rank->links.me, "begin of the step");
-    sp_status status =
-        run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err) : SP_OK;
-    status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, &rank->err) : status;
-    return status == SP_OK ? begin_clock(run, &rank->err) : status;
+    SP_TRY(run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err)
+                               : SP_OK);
+    SP_TRY(sp_i_exec_synchronize(run, NULL, &rank->err));
+    return begin_clock(run, &rank->err);
 }
 
 // The empty micro-batches before the next action, whose time is not counted.
@@ -596,14 +592,12 @@ void sp_i_exec_fill_spans(const sp_i_exec_run *run, sp_timeline *timeline)
 static sp_status run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
     run->wall_began_ns = sp_i_exec_wall_ns();
-    sp_status status = run->transport == NULL ? begin_clock(run, err) : SP_OK;
-    if (status == SP_OK) {
-        status = sp_i_exec_on_ranks(run, NULL, (int)sp_i_exec_rank_count(run), run_rank, run, err);
-    }
-    if (status == SP_OK && run->transport == NULL) {
+    SP_TRY(run->transport == NULL ? begin_clock(run, err) : SP_OK);
+    SP_TRY(sp_i_exec_on_ranks(run, NULL, (int)sp_i_exec_rank_count(run), run_rank, run, err));
+    if (run->transport == NULL) {
         sp_i_exec_fill_spans(run, timeline);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_exec_run_actions(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "backends/api/backend.h"
-#include "sim/base/status.h"
 #include "sim/model/model.h"
 
 // Seconds of one piece of work, and half the distance between the quartiles of its repeats as a

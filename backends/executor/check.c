@@ -164,42 +164,41 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
                                    .weight_decay = 0.1,
                                    .fault_step = 1,
                                    .attention_way = SP_COMM_GATHERED};
-    sp_status status = SP_OK;
-    for (size_t o = 0; status == SP_OK && o < request->option_count; o++) {
+    for (size_t o = 0; o < request->option_count; o++) {
         const char *key = request->options[o].key;
         const char *value = request->options[o].value;
         const setting s = {backend, key, value};
         if (strcmp(key, "learning_rate") == 0) {
-            status = read_number(&s, &options->learning_rate, err);
+            SP_TRY(read_number(&s, &options->learning_rate, err));
         } else if (strcmp(key, "warmup") == 0) {
-            status = read_steps(&s, &options->warmup, err);
+            SP_TRY(read_steps(&s, &options->warmup, err));
         } else if (strcmp(key, "weight_decay") == 0) {
-            status = read_number(&s, &options->weight_decay, err);
+            SP_TRY(read_number(&s, &options->weight_decay, err));
         } else if (strcmp(key, "clip") == 0) {
-            status = read_number(&s, &options->clip, err);
+            SP_TRY(read_number(&s, &options->clip, err));
         } else if (strcmp(key, "dropout") == 0) {
-            status = read_share(&s, &options->dropout, err);
+            SP_TRY(read_share(&s, &options->dropout, err));
         } else if (strcmp(key, "rounded") == 0) {
-            status = read_rounded(&s, &options->rounded, err);
+            SP_TRY(read_rounded(&s, &options->rounded, err));
         } else if (strcmp(key, "text") == 0) {
             options->text = value;
         } else if (strcmp(key, "fail") == 0) {
-            status = read_action(request->plan, &s, &options->fail, err);
+            SP_TRY(read_action(request->plan, &s, &options->fail, err));
         } else if (strcmp(key, "stall") == 0) {
-            status = read_action(request->plan, &s, &options->stall, err);
+            SP_TRY(read_action(request->plan, &s, &options->stall, err));
         } else if (strcmp(key, "exhaust") == 0) {
-            status = read_action(request->plan, &s, &options->exhaust, err);
+            SP_TRY(read_action(request->plan, &s, &options->exhaust, err));
         } else if (strcmp(key, "fault_step") == 0) {
-            status = read_step(&s, request->steps, &options->fault_step, err);
+            SP_TRY(read_step(&s, request->steps, &options->fault_step, err));
         } else if (strcmp(key, "attention") == 0) {
-            status = read_attention(&s, options, err);
+            SP_TRY(read_attention(&s, options, err));
         } else if (strcmp(key, "links") == 0) {
-            status = read_links(&s, options, err);
+            SP_TRY(read_links(&s, options, err));
         } else if (strcmp(key, "bytes") == 0) {
-            status = read_measure(&s, &options->measure, err);
+            SP_TRY(read_measure(&s, &options->measure, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 double sp_i_exec_learning_rate(const sp_i_exec_options *options, int64_t step)
@@ -491,20 +490,20 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
             err, SP_ERR_CONTENT, "backend '%s': a plan of %lld ranks cannot run on %d processes",
             site->backend, (long long)sp_layout_ranks(layout), site->transport->ranks);
     }
-    sp_status status = sp_i_exec_options_read(request, site->backend, &options, err);
-    if (status == SP_OK && request->clock != SP_CLOCK_WALL) {
+    SP_TRY(sp_i_exec_options_read(request, site->backend, &options, err));
+    if (request->clock != SP_CLOCK_WALL) {
         return refuse_processes(site, "virtual time on", err);
     }
-    if (status == SP_OK && layout->zero >= 2 && layout->dp * layout->cp > 1) {
+    if (layout->zero >= 2 && layout->dp * layout->cp > 1) {
         return refuse_processes(site, layout->zero == 2 ? "ZeRO 2 on" : "ZeRO 3 on", err);
     }
-    if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
+    if (options.attention_way != SP_COMM_GATHERED) {
         return refuse_processes(site, "attention in a ring of", err);
     }
-    if (status == SP_OK && sp_layout_dispatches(layout)) {
+    if (sp_layout_dispatches(layout)) {
         return refuse_processes(site, "experts shared by", err);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_exec_check_memory(const sp_i_exec_site *site, int64_t bytes, const char *what,

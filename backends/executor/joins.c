@@ -40,20 +40,15 @@ static void list_meetings(const sp_stage_plan *stage, const int32_t *round, meet
     }
 }
 
-static bool is_alike(sp_action a, sp_action b)
-{
-    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
-}
-
 static bool is_next(const meetings *m, sp_action action)
 {
-    return m->next < m->count && is_alike(m->items[m->next].action, action);
+    return m->next < m->count && sp_action_is_same(m->items[m->next].action, action);
 }
 
 static bool is_later(const meetings *m, sp_action action)
 {
     for (size_t i = m->next + 1; i < m->count; i++) {
-        if (is_alike(m->items[i].action, action)) {
+        if (sp_action_is_same(m->items[i].action, action)) {
             return true;
         }
     }
@@ -92,8 +87,7 @@ static void join(meetings *m, sp_action action, bool runs_again)
 {
     sp_i_exec_joins *to = m->joins;
     size_t before = m->next < m->count ? m->items[m->next].at : m->actions;
-    sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-    to->items[to->count++] =
+    *SP_ADDED(to->items, to->capacity, to->count) =
         (sp_i_exec_join){.before = before, .action = action, .keeps = !runs_again};
 }
 

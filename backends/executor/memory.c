@@ -2,8 +2,6 @@
 // step.
 #include "backends/executor/run.h"
 
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
@@ -41,20 +39,14 @@ typedef struct lister {
     bool in_part; // the tensor at hand
 } lister;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Lists a block, up to `bytes` of the table's; returns how many.
 static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_width width,
                    int64_t bytes)
 {
     sp_i_exec_copies *to = l->copies;
-    int64_t away = least(bytes, elements * width.table_bytes);
+    int64_t away = sp_smaller(bytes, elements * width.table_bytes);
     if (away > 0) {
-        sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-        to->items[to->count++] =
+        *SP_ADDED(to->items, to->capacity, to->count) =
             (leaving){.place = place,
                       .elements = elements,
                       .width = width,
@@ -129,8 +121,8 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
             bool of_layer = sp_layer_tensors[tensors[k].id].part == SP_PART_LAYER;
             int layer = of_layer ? layer_of_kind(stage, tensors[k].kind, nth) : nth;
             l.in_part = left < tensors[k].bytes;
-            add_tensor(&l, tensors[k].id, layer, least(left, tensors[k].bytes));
-            left -= least(left, tensors[k].bytes);
+            add_tensor(&l, tensors[k].id, layer, sp_smaller(left, tensors[k].bytes));
+            left -= sp_smaller(left, tensors[k].bytes);
         }
     }
 }
@@ -309,8 +301,7 @@ static void *free_buffer(sp_i_exec_rank *rank)
             return offload->buffers[b];
         }
     }
-    sp_reserve((void **)&offload->buffers, &offload->buffer_capacity, offload->buffer_count + 1,
-               sizeof *offload->buffers);
+    SP_RESERVE(offload->buffers, offload->buffer_capacity, offload->buffer_count + 1);
     void *made = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, 1, offload->largest);
     if (made != NULL) {
         offload->buffers[offload->buffer_count++] = made;

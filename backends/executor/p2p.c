@@ -186,9 +186,7 @@ static void keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, int pp,
     if (!sends && run->transport->rank != receiver) {
         return;
     }
-    sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
-               sizeof *channels->items);
-    sp_i_exec_channel *made = &channels->items[channels->count++];
+    sp_i_exec_channel *made = SP_ADDED(channels->items, channels->capacity, channels->count);
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};
     sp_i_exec_transfers_make(&run->depends, from->dp, from->pp, pp, gradient, &made->transfers);
@@ -306,16 +304,15 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
                                   sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < run->channels.count; i++) {
+    for (size_t i = 0; i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
         const sp_i_exec_transfers *transfers = &channel->transfers;
-        while (!channel->sends && status == SP_OK && channel->next < transfers->count &&
+        while (!channel->sends && channel->next < transfers->count &&
                transfers->items[channel->next].receive_by <= action) {
-            status = post_receive(run, rank, channel, &transfers->items[channel->next++], err);
+            SP_TRY(post_receive(run, rank, channel, &transfers->items[channel->next++], err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status reclaim(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_channel *channel,

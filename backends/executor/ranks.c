@@ -95,17 +95,16 @@ static sp_status pack_groups(sp_i_exec_run *run, const sp_i_exec_rank *rank, int
                              int *groups, sp_error *err)
 {
     const sp_pack_list *packs = &run->request->plan->packing->forward;
-    sp_status status = SP_OK;
-    for (size_t p = 0; status == SP_OK && p < packs->count; p++) {
+    for (size_t p = 0; p < packs->count; p++) {
         const sp_pack *pack = &packs->packs[p];
         int among = rank->dp - pack->dp_first;
         groups[p] = -1;
         if (among >= 0 && among < pack->dp_count) {
-            status = token_group(run, "CP", rank, pack->dp_first, pack->dp_count, scratch,
-                                 &groups[p], err);
+            SP_TRY(token_group(run, "CP", rank, pack->dp_first, pack->dp_count, scratch, &groups[p],
+                               err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 // Neighbours that hold the same heads of keys and values, where those are fewer than the ranks.
@@ -229,14 +228,14 @@ sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
     const sp_comm_options options = {
         .one_at_a_time = !wall, .runtime = run->runtime, .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
-    sp_status status = sp_comm_world_new(ranks, &options, &run->world, err);
-    for (int r = 0; status == SP_OK && r < ranks; r++) {
+    SP_TRY(sp_comm_world_new(ranks, &options, &run->world, err));
+    for (int r = 0; r < ranks; r++) {
         run->ranks[r].links.me = sp_comm_of(run->world, r);
         run->ranks[r].links.runtime = run->runtime;
         run->ranks[r].links.stamps = wall;
         name_rank(run, &run->ranks[r]);
     }
-    return status == SP_OK ? make_groups(run, err) : status;
+    return make_groups(run, err);
 }
 
 // The reason of the rank that failed first, in its own words.

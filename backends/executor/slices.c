@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 typedef struct key {
     int32_t sample;
@@ -14,10 +15,7 @@ static int compare_keys(const void *a, const void *b)
 {
     const key *x = a;
     const key *y = b;
-    if (x->sample != y->sample) {
-        return x->sample < y->sample ? -1 : 1;
-    }
-    return (x->begin > y->begin) - (x->begin < y->begin);
+    return SP_ORDER_2(x, y, sample, begin);
 }
 
 static key *sorted_keys(const sp_pack_list *list)

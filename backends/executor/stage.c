@@ -231,9 +231,8 @@ bool sp_i_exec_exchange_end(sp_i_exec_links *links, sp_i_exec_exchange_kind kind
     if (status != SP_OK) {
         return false;
     }
-    sp_reserve((void **)&links->exchanges, &links->exchange_capacity, links->exchange_count + 1,
-               sizeof *links->exchanges);
-    links->exchanges[links->exchange_count++] = (sp_i_exec_exchange){kind, begin, end};
+    *SP_ADDED(links->exchanges, links->exchange_capacity, links->exchange_count) =
+        (sp_i_exec_exchange){kind, begin, end};
     return true;
 }
 

@@ -361,13 +361,11 @@ static void make_replicas(sp_i_exec_run *run)
 
 // ---- starting values, drawn by as many threads as there are cores ----
 
-static sp_status draw_values(void *context, int worker, int job, sp_error *err)
+static sp_status draw_values(void *context, int worker SP_UNUSED, int job, sp_error *err SP_UNUSED)
 {
     const sp_i_exec_run *run = context;
     sp_i_exec_rank *rank = &run->ranks[run->first_local + (size_t)job];
     start *s = sp_malloc(sizeof *s);
-    (void)worker;
-    (void)err;
     sp_i_exec_enter(run, rank);
     start_values(run, rank, s);
     sp_free(s);
@@ -376,25 +374,20 @@ static sp_status draw_values(void *context, int worker, int job, sp_error *err)
 
 sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
         sp_i_exec_enter(run, rank);
         if (!take_states(run, rank) || !make_rope(run, rank)) {
-            status = sp_i_exec_rank_failure(run, rank, NULL, err);
+            SP_TRY(sp_i_exec_rank_failure(run, rank, NULL, err));
         }
     }
-    if (status == SP_OK) {
-        status = sp_parallel_for(sp_i_cores(), (int)(run->end_local - run->first_local),
-                                 draw_values, run, err);
-    }
-    if (status == SP_OK) {
-        make_replicas(run);
-    }
-    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
+    SP_TRY(sp_parallel_for(sp_i_cores(), (int)(run->end_local - run->first_local), draw_values, run,
+                           err));
+    make_replicas(run);
+    for (size_t r = run->first_local; r < run->end_local; r++) {
         place_weights(run, &run->ranks[r]);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- Clipping ----
@@ -530,17 +523,16 @@ static sp_status sum(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int g
 // Their shares of the same replica are the same.
 static sp_status sum_shared(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+    for (size_t w = 0; w < rank->weights->count; w++) {
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         bool all = weight->shared_by == sp_i_exec_layout(run)->tp;
         if (weight->shared_by > 1) {
-            status = sum(run, rank, all ? rank->links.tp_group : rank->kv_group,
-                         held(rank, weight->offset + weight->shared_first, weight->shared_elements),
-                         err);
+            SP_TRY(sum(run, rank, all ? rank->links.tp_group : rank->kv_group,
+                       held(rank, weight->offset + weight->shared_first, weight->shared_elements),
+                       err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 // Embedding and LM head cut a tied table into other shares: both put it together, sum it and keep
@@ -595,13 +587,12 @@ static sp_status sum_tied(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
 static sp_status sum_experts_apart(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
                                    sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+    for (size_t w = 0; w < rank->weights->count; w++) {
         const sp_i_exec_weight *weight = &rank->weights->items[w];
-        status = sum(run, rank, weight->expert < 0 ? rank->data_group : rank->replica_group,
-                     range_of(weight), err);
+        SP_TRY(sum(run, rank, weight->expert < 0 ? rank->data_group : rank->replica_group,
+                   range_of(weight), err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status sum_replicas(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
@@ -621,9 +612,9 @@ static sp_status sum_replicas(const sp_i_exec_run *run, const sp_i_exec_rank *ra
 // Sums gradients over the ranks with the same parameters.
 static sp_status reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
-    sp_status status = sum_replicas(run, rank, err);
-    status = status == SP_OK ? sum_shared(run, rank, err) : status;
-    return status == SP_OK ? sum_tied(run, rank, err) : status;
+    SP_TRY(sum_replicas(run, rank, err));
+    SP_TRY(sum_shared(run, rank, err));
+    return sum_tied(run, rank, err);
 }
 
 // ---- The epilogue of a step ----
@@ -854,11 +845,6 @@ static const void *element_at(const reader *r, const sp_i_exec_rank *rank, int64
            (element - share->begin) * bytes;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Reads what a rank has of a tensor, one number behind the other.
 static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            double *part, sp_error *err)
@@ -869,7 +855,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     sp_i_exec_enter(run, rank);
     for (int64_t from = 0; from < weight->elements; from += count) {
         const void *at = element_at(r, rank, weight->offset + from, &count);
-        count = least(least(count, weight->elements - from), PIECE);
+        count = sp_smaller(sp_smaller(count, weight->elements - from), PIECE);
         run->runtime->ops->download(run->runtime, r->real, at, count * sp_element_bytes(element));
         sp_i_exec_elements_to(element, count, r->real, part + from);
     }
@@ -883,20 +869,19 @@ typedef sp_status visit_part(reader *r, const sp_i_exec_rank *rank, const sp_i_e
 static sp_status each_part(reader *r, const char *name, int pp, visit_part *visit, sp_error *err)
 {
     const sp_layout *layout = sp_i_exec_layout(r->run);
-    sp_status status = SP_OK;
-    for (; status == SP_OK && pp < layout->pp; pp++) {
-        for (int t = 0; status == SP_OK && t < layout->tp * sp_i_exec_expert_ranks(r->run); t++) {
+    for (; pp < layout->pp; pp++) {
+        for (int t = 0; t < layout->tp * sp_i_exec_expert_ranks(r->run); t++) {
             const sp_i_exec_rank *rank =
                 sp_i_exec_rank_at(r->run, t / layout->tp, pp, t % layout->tp);
-            for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+            for (size_t w = 0; w < rank->weights->count; w++) {
                 const sp_i_exec_weight *weight = &rank->weights->items[w];
                 if (strcmp(weight->name, name) == 0 && (rank->dp == 0 || weight->expert >= 0)) {
-                    status = visit(r, rank, weight, err);
+                    SP_TRY(visit(r, rank, weight, err));
                 }
             }
         }
     }
-    return status;
+    return SP_OK;
 }
 
 // Adds a part of a rank that is here to what it gives.

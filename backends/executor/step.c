@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
@@ -391,11 +390,10 @@ static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_err
 
 static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
-        status = end_rank(run, &run->ranks[r], err);
+    for (size_t r = run->first_local; r < run->end_local; r++) {
+        SP_TRY(end_rank(run, &run->ranks[r], err));
     }
-    return status;
+    return SP_OK;
 }
 
 // Over the packs and their ranks in order, so that the sum does not depend on who ran when.
@@ -417,14 +415,11 @@ static double sum_loss(const sp_i_exec_run *run)
 // Makes one timeline of what all ranks noted, the same in every process.
 static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
-    sp_status status = sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err);
-    if (status == SP_OK) {
-        set_clocks(run);
-        sp_i_exec_fill_spans(run, timeline);
-        sp_i_exec_fill_epilogues(run, timeline);
-        status = check_timeout(run, timeline, err);
-    }
-    return status;
+    SP_TRY(sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err));
+    set_clocks(run);
+    sp_i_exec_fill_spans(run, timeline);
+    sp_i_exec_fill_epilogues(run, timeline);
+    return check_timeout(run, timeline, err);
 }
 
 sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)
@@ -439,10 +434,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
     status = status == SP_OK ? check_drained(run, err) : status;
     status = status == SP_OK ? sp_i_exec_run_epilogue(run, &step->timeline, err) : status;
     status = status == SP_OK ? end_ranks(run, err) : status;
-    status = status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status);
     sp_timeline_finish(&step->timeline);
     run->elapsed_ns += step->timeline.iteration_ns;
     step->has_loss = run->jobs[0].slices.trained > 0;
@@ -461,9 +453,7 @@ static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp
     size_t capacity = 0;
     size_t got = 1;
     while (got > 0) {
-        void *bytes = text->bytes;
-        sp_reserve(&bytes, &capacity, text->count + PIECE, 1);
-        text->bytes = bytes;
+        SP_RESERVE(text->bytes, capacity, text->count + PIECE);
         got = fread(text->bytes + text->count, 1, PIECE, file);
         text->count += got;
     }
@@ -487,11 +477,8 @@ sp_status sp_i_exec_text_read(const char *path, int64_t vocab, sp_i_exec_text *t
 {
     *text = (sp_i_exec_text){0};
     FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = read_all(file, path, text, err);
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = read_all(file, path, text, err);
     fclose(file);
     status = status == SP_OK ? check_bytes(text, path, vocab, err) : status;
     if (status != SP_OK) {

@@ -195,8 +195,7 @@ static void add_weight(const place *p, const sp_parameter *parameter, int chunk,
         .spread = parameter->spread};
     place_rows(p, parameter->kind, &weight);
     name_weight(p, parameter, stage, &weight);
-    sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
-    list->items[list->count++] = weight;
+    *SP_ADDED(list->items, list->capacity, list->count) = weight;
     list->elements += weight.elements;
 }
 

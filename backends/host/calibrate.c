@@ -178,11 +178,8 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
     side_by_side in = *all;
     sp_comm_world *world;
     const sp_comm_options options = {.runtime = sp_runtime_cpu()};
-    sp_status status = sp_comm_world_new(ranks, &options, &world, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_comm_group_new(world, "reference", numbers, ranks, &in.group, err);
+    SP_TRY(sp_comm_world_new(ranks, &options, &world, err));
+    sp_status status = sp_comm_group_new(world, "reference", numbers, ranks, &in.group, err);
     if (status == SP_OK) {
         status = sp_comm_run(world, run_rank, &in, 0, err);
     }
@@ -258,12 +255,11 @@ static void *random_matrix(const calibration *c, uint64_t number, int64_t elemen
 }
 
 static sp_status begin_product(void *context, int64_t in, int64_t out, int64_t tokens,
-                               sp_error *err)
+                               sp_error *err SP_UNUSED)
 {
     product *p = context;
     int64_t real_bytes = p->c->probe->real_bytes;
     int64_t weights = in * out;
-    (void)err;
     if (weights < WEIGHTS_BYTES / real_bytes) {
         weights = WEIGHTS_BYTES / real_bytes;
     }
@@ -298,10 +294,9 @@ static void run_product(void *context)
 }
 
 static sp_status time_product(void *context, sp_i_product kind, int64_t tokens, double budget_s,
-                              sp_i_timing *timing, sp_error *err)
+                              sp_i_timing *timing, sp_error *err SP_UNUSED)
 {
     product *p = context;
-    (void)err;
     p->kind = kind;
     p->tokens = tokens;
     *timing = time_work(run_product, p, budget_s);
@@ -330,8 +325,8 @@ static sp_status calibrate_products(calibration *c, sp_error *err)
         .end_product = end_product,
         .time_product = time_product,
     };
-    sp_status status = sp_i_calibrate_product_rates(&calibrator, err);
-    return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
+    SP_TRY(sp_i_calibrate_product_rates(&calibrator, err));
+    return sp_i_calibrate_product_tables(&calibrator, err);
 }
 
 // ---- Attention ----
@@ -385,10 +380,9 @@ static void make_tensors(attention *a, int64_t tokens)
 
 // A backward reads what a forward of the same slice left.
 static sp_status time_attention(void *context, bool backward, int64_t queries, int64_t keys,
-                                sp_i_timing *timing, sp_error *err)
+                                sp_i_timing *timing, sp_error *err SP_UNUSED)
 {
     attention *a = context;
-    (void)err;
     a->keys = keys - queries;
     a->queries = queries;
     a->backward = false;
@@ -402,10 +396,9 @@ static sp_status time_attention(void *context, bool backward, int64_t queries, i
 
 // Maxima and sums, or lse and delta, are random numbers: those of no real queries, and as fast.
 static sp_status time_block(void *context, bool backward, int64_t length, sp_i_timing *timing,
-                            sp_error *err)
+                            sp_error *err SP_UNUSED)
 {
     attention *a = context;
-    (void)err;
     a->keys = length;
     a->queries = length;
     a->backward = backward;
@@ -583,22 +576,20 @@ static sp_status add_group(calibration *c, sp_comm_world *world, trial *t, int64
                            json_t *tables, sp_error *err)
 {
     static const int ranks[MOST_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
-    sp_status status = sp_comm_group_new(world, "calibration", ranks, t->ranks, &t->group, err);
-    for (int k = 0; status == SP_OK && k < COLLECTIVE_KINDS; k++) {
+    SP_TRY(sp_comm_group_new(world, "calibration", ranks, t->ranks, &t->group, err));
+    for (int k = 0; k < COLLECTIVE_KINDS; k++) {
         t->kind = collective_kinds[k];
-        status = add_table(c, world, t, most, tables, err);
+        SP_TRY(add_table(c, world, t, most, tables, err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status add_tables(calibration *c, trial *t, int64_t most, json_t *tables, sp_error *err)
 {
     const sp_comm_options options = {.runtime = sp_runtime_cpu(), .one_at_a_time = true};
     sp_comm_world *world;
-    sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_comm_world_new(MOST_RANKS, &options, &world, err));
+    sp_status status = SP_OK;
     for (t->ranks = 2; status == SP_OK && t->ranks <= MOST_RANKS; t->ranks *= 2) {
         status = add_group(c, world, t, most, tables, err);
     }
@@ -700,7 +691,7 @@ static sp_status step_make(const calibration *c, const sp_profile *profile, int6
         sp_slice slice = {.sample = i, .tokens = tokens, .computed_tokens = tokens};
         s->ids[i] = i;
         s->lengths[i] = tokens;
-        (void)sp_pack_list_begin(&s->packing.forward, 0, 1);
+        sp_pack_list_begin(&s->packing.forward, 0, 1);
         sp_pack_list_add(&s->packing.forward, slice, true);
     }
     sp_plan_init(&s->plan, &layout, &s->packing);
@@ -803,16 +794,10 @@ static sp_status predict(const step *s, const sp_profile *profile, double bytes_
     sp_step_costs costs;
     priced.memory_bytes_per_s = bytes_per_s;
     priced.loss_bytes_per_logit = 1e-9;
-    sp_status status = sp_cluster_builtin("host", &cluster, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_cost_model_init(&cost, &s->model, &layout, &cluster, &priced, s->memory,
-                                "calibration", err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_cost_model_build(&cost, &s->packing, &costs, err);
+    SP_TRY(sp_cluster_builtin("host", &cluster, err));
+    SP_TRY(sp_cost_model_init(&cost, &s->model, &layout, &cluster, &priced, s->memory,
+                              "calibration", err));
+    sp_status status = sp_cost_model_build(&cost, &s->packing, &costs, err);
     for (int v = 0; status == SP_OK && v < STAGES; v++) {
         for (int k = 0; k < KINDS; k++) {
             const sp_action_cost *priced_action =
@@ -833,11 +818,8 @@ static sp_status time_steps(const calibration *c, const sp_profile *profile, dou
 {
     const double bytes_per_s = 1e9;
     step s;
-    sp_status status = step_make(c, profile, times->tokens, &s, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = measure(c, &s, budget_s, times, err);
+    SP_TRY(step_make(c, profile, times->tokens, &s, err));
+    sp_status status = measure(c, &s, budget_s, times, err);
     if (status == SP_OK) {
         status = predict(&s, profile, 1e18, times->products_s, err);
     }
@@ -1068,10 +1050,8 @@ static sp_status calibrate_steps(calibration *c, sp_error *err)
     step_times times[STEP_SIZES];
     step_fit r = {0};
     int count = 0;
-    sp_status status = price_products(c, &profile, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(price_products(c, &profile, err));
+    sp_status status = SP_OK;
     for (int64_t tokens = FIRST_TOKENS;
          status == SP_OK && count < STEP_SIZES && tokens <= c->most_tokens; tokens *= 2) {
         memset(&times[count], 0, sizeof times[count]);
@@ -1152,34 +1132,25 @@ static sp_status run_part(void *context, int part, sp_error *err)
     return parts[part](context, err);
 }
 
-static sp_status time_reference(void *context, double *seconds, sp_error *err)
+static sp_status time_reference(void *context SP_UNUSED, double *seconds, sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)err;
     *seconds = sp_i_host_reference_s();
     return SP_OK;
 }
 
-sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,
-                              sp_error *err)
+sp_status sp_i_host_calibrate(int device SP_UNUSED, const sp_calibration_request *request,
+                              json_t **profile, sp_error *err)
 {
-    (void)device;
     *profile = NULL;
-    sp_status status = check_request(request, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_request(request, err));
     calibration c = {.model = request->model != NULL ? *request->model : default_model,
                      .precision = request->precision,
                      .seed = request->seed,
                      .probe = request->precision == SP_FP64 ? &sp_i_exec_probe_f64
                                                             : &sp_i_exec_probe_f32};
     choose_sizes(request, &c);
-    status = check_steps(&c, err);
-    status = status == SP_OK ? sp_i_host_start(err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_status status = check_steps(&c, err);
+    SP_TRY(status == SP_OK ? sp_i_host_start(err) : status);
     c.document = begin_document(&c);
     status = sp_i_calibrate_parts(&c, sizeof parts / sizeof parts[0], run_part, time_reference,
                                   "product of 256 x 256 matrices in fp32 and copy of 2 MiB",

@@ -10,7 +10,6 @@
 #include "backends/api/backend.h"
 #include "backends/executor/calibrate.h"
 #include "kernels/shapes.h"
-#include "sim/base/status.h"
 
 // The slot of the backend's table.
 sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,

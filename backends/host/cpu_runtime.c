@@ -13,15 +13,11 @@
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // ---- Free memory ----
 
 enum { FIELD_PATH = 512 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 // The number behind `key` at the beginning of a line of a file, or the file's first number where
 // there is no key; -1 where there is none.
@@ -71,7 +67,7 @@ static int64_t groups_left(const char *root, const char *own, const char *limit_
     snprintf(group, sizeof group, "%s%s", root, own);
     int64_t left = INT64_MAX;
     while (true) {
-        left = least(left, group_left(group, limit_name, used_name, dropped_key));
+        left = sp_smaller(left, group_left(group, limit_name, used_name, dropped_key));
         char *last = strrchr(group, '/');
         if (last == NULL || strlen(group) <= strlen(root)) {
             return left;
@@ -98,11 +94,11 @@ static int64_t control_groups_left(void)
         *own++ = '\0';
         own = strcmp(own, "/") == 0 ? own + 1 : own;
         if (names[1] == '\0') {
-            left = least(left,
-                         groups_left(root, own, "memory.max", "memory.current", "inactive_file "));
+            left = sp_smaller(
+                left, groups_left(root, own, "memory.max", "memory.current", "inactive_file "));
         } else if (strstr(names + 1, "memory") != NULL) {
-            left = least(left, groups_left(memory, own, "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file "));
+            left = sp_smaller(left, groups_left(memory, own, "memory.limit_in_bytes",
+                                                "memory.usage_in_bytes", "total_inactive_file "));
         }
     }
     if (file != NULL) {
@@ -122,17 +118,14 @@ static int64_t address_space_left(void)
     return used < (int64_t)space.rlim_cur ? (int64_t)space.rlim_cur - used : 0;
 }
 
-int64_t sp_i_host_free_bytes(void)
+// Bytes of memory that this process can still have without the kernel ending it: what the machine
+// has available, what the control groups of the process leave, and what its address space may still
+// grow by (ulimit -v). INT64_MAX where the system tells none of them.
+static int64_t free_bytes(sp_runtime *runtime SP_UNUSED)
 {
     int64_t available_kib = read_field("/proc/meminfo", "MemAvailable:");
     int64_t left = available_kib >= 0 ? available_kib * 1024 : INT64_MAX;
-    return least(left, least(control_groups_left(), address_space_left()));
-}
-
-static int64_t free_bytes(sp_runtime *runtime)
-{
-    (void)runtime;
-    return sp_i_host_free_bytes();
+    return sp_smaller(left, sp_smaller(control_groups_left(), address_space_left()));
 }
 
 // ---- Blocks ----
@@ -152,7 +145,7 @@ static bool is_free(int64_t bytes)
     pthread_mutex_lock(&lock);
     bool good = bytes <= allowed_bytes;
     if (!good) {
-        int64_t left = sp_i_host_free_bytes();
+        int64_t left = free_bytes(NULL);
         good = bytes <= left;
         allowed_bytes = good && bytes < left / 2 ? left / 2 : bytes;
     }
@@ -161,9 +154,8 @@ static bool is_free(int64_t bytes)
     return good;
 }
 
-static void *allocate(sp_runtime *runtime, int64_t bytes)
+static void *allocate(sp_runtime *runtime SP_UNUSED, int64_t bytes)
 {
-    (void)runtime;
     size_t all = (size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header);
     char *memory = is_free((int64_t)all) ? malloc(all) : NULL;
     if (memory == NULL) {
@@ -178,23 +170,19 @@ static void *allocate(sp_runtime *runtime, int64_t bytes)
     return aligned;
 }
 
-static void release(sp_runtime *runtime, void *memory)
+static void release(sp_runtime *runtime SP_UNUSED, void *memory)
 {
-    (void)runtime;
     if (memory != NULL) {
         free(((header *)memory)[-1].memory);
     }
 }
 
-static void enter(sp_runtime *runtime, int rank)
+static void enter(sp_runtime *runtime SP_UNUSED, int rank SP_UNUSED)
 {
-    (void)runtime;
-    (void)rank;
 }
 
-static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     if (bytes > 0) {
         memcpy(to, from, (size_t)bytes);
     }
@@ -208,32 +196,27 @@ static void copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to
     }
 }
 
-static void zero(sp_runtime *runtime, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime SP_UNUSED, void *to, int64_t bytes)
 {
-    (void)runtime;
     if (bytes > 0) {
         memset(to, 0, (size_t)bytes);
     }
 }
 
-static void sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
-                           double *sum)
+static void sum_of_squares(sp_runtime *runtime SP_UNUSED, sp_element element, int64_t n,
+                           const void *x, double *sum)
 {
-    (void)runtime;
     *sum = element == SP_ELEMENT_F64 ? sp_kernel_sum_of_squares_f64(n, x)
                                      : sp_kernel_sum_of_squares_f32(n, x);
 }
 
-static sp_fence mark(sp_runtime *runtime)
+static sp_fence mark(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return (sp_fence){0};
 }
 
-static void wait(sp_runtime *runtime, sp_fence fence)
+static void wait(sp_runtime *runtime SP_UNUSED, sp_fence fence SP_UNUSED)
 {
-    (void)runtime;
-    (void)fence;
 }
 
 static int64_t read_clock(clockid_t clock)
@@ -244,35 +227,29 @@ static int64_t read_clock(clockid_t clock)
 }
 
 // An action has its core to itself, whatever else runs on this machine.
-static int64_t now_ns(sp_runtime *runtime)
+static int64_t now_ns(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-static uint64_t stamp(sp_runtime *runtime)
+static uint64_t stamp(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return (uint64_t)read_clock(CLOCK_MONOTONIC);
 }
 
-static int64_t stamp_ns(sp_runtime *runtime, uint64_t stamp)
+static int64_t stamp_ns(sp_runtime *runtime SP_UNUSED, uint64_t stamp)
 {
-    (void)runtime;
     return (int64_t)stamp;
 }
 
-static sp_status synchronize(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)runtime;
-    (void)err;
     return SP_OK;
 }
 
-static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *runtime SP_UNUSED, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
-    (void)runtime;
     sp_i_cpu_reduce(element, maximum, count, in, members, out, outs);
 }
 
@@ -407,11 +384,7 @@ sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **r
     *run = NULL;
     // On the wall clock every rank is a thread.
     bool together = request->clock == SP_CLOCK_WALL;
-    sp_status status =
-        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err));
     const sp_i_exec_site site = {.backend = "host",
                                  .runtime = sp_runtime_cpu(),
                                  .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64

@@ -7,11 +7,6 @@
 // Without state: one serves all runs.
 sp_runtime *sp_runtime_cpu(void);
 
-// Bytes of memory that this process can still have without the kernel ending it: what the machine
-// has available, what the control groups of the process leave, and what its address space may still
-// grow by (ulimit -v). INT64_MAX where the system tells none of them.
-int64_t sp_i_host_free_bytes(void);
-
 // sp_runtime_ops.reduce.
 void sp_i_cpu_reduce(sp_element element, bool maximum, int64_t count, const void *const *in,
                      int members, void *const *out, int outs);

@@ -102,9 +102,8 @@ static void reserve_layer(layer_work *w)
     }
 }
 
-static sp_status sample_head(void *context, int worker, int head, sp_error *err)
+static sp_status sample_head(void *context, int worker, int head, sp_error *err SP_UNUSED)
 {
-    (void)err;
     layer_work *w = context;
     const sp_host_sampled_layer *l = w->layer;
     double *own = w->mass + worker * (w->keys + w->blocks);
@@ -117,9 +116,8 @@ static sp_status sample_head(void *context, int worker, int head, sp_error *err)
 }
 
 // A share of the tiles; which thread takes it is of no account.
-static sp_status attend_share(void *context, int worker, int share, sp_error *err)
+static sp_status attend_share(void *context, int worker, int share, sp_error *err SP_UNUSED)
 {
-    (void)err;
     layer_work *w = context;
     const sp_host_sampled_layer *l = w->layer;
     for (int64_t i = 0; i < l->shape.heads * w->tiles; i++) {
@@ -272,9 +270,8 @@ static void draw(tensors *t)
 }
 
 // One head by the dense kernel. Its lse stand one head after the other.
-static sp_status attend_densely(void *context, int worker, int head, sp_error *err)
+static sp_status attend_densely(void *context, int worker, int head, sp_error *err SP_UNUSED)
 {
-    (void)err;
     const tensors *t = context;
     const sp_sampled_execution *what = t->what;
     sp_kernel_attention_shape one = t->layer.shape;

@@ -460,9 +460,8 @@ static void row_of(const double *logits, int vocab, int top_k, sp_draft_row *row
 }
 
 // The draft reads the frontier; the root it has read already, behind the fresh tokens.
-static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err)
+static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err SP_UNUSED)
 {
-    (void)err;
     generator *g = context;
     int first = 0;
     if (tree->depth == 0) {
@@ -689,12 +688,9 @@ sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tok
     measuring m = {
         .how = how, .sequences = sequences, .tokens = tokens, .seed = seed, .measure = measure};
     *measure = (sp_small_measure){.bins = {.count = 1}, .lossless = true};
-    sp_status status = sp_i_host_start(err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_host_start(err));
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);
-    status = each_sequence(&m, sequences, fit_on, err);
+    sp_status status = each_sequence(&m, sequences, fit_on, err);
     if (status == SP_OK) {
         sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins);
     }

@@ -99,16 +99,15 @@ static sp_status hop_send(const token_ring *ring, const void *out, size_t bytes,
         return send(ring, next, 0, out, bytes, err);
     }
     int count = paths(ring, ring->member);
-    sp_status status = SP_OK;
-    for (int j = 0; status == SP_OK && j < count; j++) {
+    for (int j = 0; j < count; j++) {
         int path = begin_of(ring, ring->member) + j;
         size_t begin_bytes = part_at(bytes, count, j);
         size_t part = part_at(bytes, count, j + 1) - begin_bytes;
         bool own = path == ring->member;
-        status = send(ring, own ? begin_of(ring, next) + j : path, own ? ACROSS : DISPATCH,
-                      (const char *)out + begin_bytes, part, err);
+        SP_TRY(send(ring, own ? begin_of(ring, next) + j : path, own ? ACROSS : DISPATCH,
+                    (const char *)out + begin_bytes, part, err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status pass_on(const token_ring *ring, int from, int from_tag, int to, int to_tag,
@@ -429,26 +428,23 @@ static sp_status visit_ring(const pass *p, bool backward, sp_error *err)
     int node = a->way == SP_COMM_ROUTED ? a->node_members : p->size;
     const token_ring keys = {p->me, a->group, a->tag, p->size, p->member, node};
     const token_ring gradients = {p->me, a->group, a->tag + 1, p->size, p->member, node};
-    sp_status status = SP_OK;
-    for (int step = 0; step < p->size && status == SP_OK; step++) {
+    for (int step = 0; step < p->size; step++) {
         bool last = step + 1 == p->size;
         const char *kv = step == 0 ? p->own : p->kv;
         size_t here = message_bytes(p, owner_at(p, step));
         if (!last) {
-            status = hop_send(&keys, kv, here, err);
+            SP_TRY(hop_send(&keys, kv, here, err));
         }
-        if (status == SP_OK) {
-            visit_shard(p, owner_at(p, step), kv, backward ? p->dkv : NULL);
+        visit_shard(p, owner_at(p, step), kv, backward ? p->dkv : NULL);
+        if (backward && p->size > 1) {
+            SP_TRY(hop_send(&gradients, p->dkv, here, err));
+            SP_TRY(hop_in(p, &gradients, step, p->dkv, err));
         }
-        if (status == SP_OK && backward && p->size > 1) {
-            status = hop_send(&gradients, p->dkv, here, err);
-            status = status == SP_OK ? hop_in(p, &gradients, step, p->dkv, err) : status;
-        }
-        if (status == SP_OK && !last) {
-            status = hop_in(p, &keys, step, p->kv, err);
+        if (!last) {
+            SP_TRY(hop_in(p, &keys, step, p->kv, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static void visit_gathered(const pass *p, bool backward)
@@ -468,12 +464,9 @@ static sp_status visit_all(const pass *p, bool backward, sp_error *err)
     if (a->way != SP_COMM_GATHERED) {
         return visit_ring(p, backward, err);
     }
-    sp_status status =
-        sp_comm_all_gather(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err);
-    if (status == SP_OK) {
-        visit_gathered(p, backward);
-    }
-    return status;
+    SP_TRY(sp_comm_all_gather(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err));
+    visit_gathered(p, backward);
+    return SP_OK;
 }
 
 sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *attention,

@@ -247,10 +247,7 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
     const char *name = kind_names[call->kind];
     int member = -1;
     sp_i_comm_group *group = group_of(me, group_id, &member, err);
-    sp_status status = sp_comm_world_failure(me->world, group != NULL ? err : NULL);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_comm_world_failure(me->world, group != NULL ? err : NULL));
     if (!is_valid(group, call)) {
         return sp_i_comm_fail(me, err, SP_ERR_USAGE,
                               "%s in group '%s': a size below 0, a root that is no member, or a "
@@ -262,7 +259,7 @@ static sp_status collective(sp_comm *me, int group_id, const sp_i_comm_call *cal
     }
     uint64_t phase = atomic_load(&group->members[member].entered) + 1;
     group->members[member].call[phase % 2] = *call;
-    status = sp_i_comm_wait_group(me, group, member, name, err);
+    sp_status status = sp_i_comm_wait_group(me, group, member, name, err);
     if (call->kind == SP_I_BARRIER) {
         return status;
     }

@@ -80,14 +80,12 @@ int sp_i_cores(void)
     return 1;
 }
 
-static void pin_to_core(int index)
+static void pin_to_core(int index SP_UNUSED)
 {
-    (void)index;
 }
 
-static void name_thread(const char *name)
+static void name_thread(const char *name SP_UNUSED)
 {
-    (void)name;
 }
 
 #endif
@@ -237,30 +235,25 @@ struct sp_i_fiber {
     void *own_flow, *driver_flow; // ThreadSanitizer's
 };
 
-static void leave(bounds *left, const bounds *entered, void *flow)
+static void leave(bounds *left SP_UNUSED, const bounds *entered SP_UNUSED, void *flow SP_UNUSED)
 {
 #ifdef FOLLOWED_BY_ASAN
     __sanitizer_start_switch_fiber(left != NULL ? &left->kept : NULL, entered->bottom,
                                    entered->bytes);
 #else
-    (void)left;
-    (void)entered;
 #endif
 #ifdef FOLLOWED_BY_TSAN
     __tsan_switch_to_fiber(flow, 0);
 #else
-    (void)flow;
 #endif
 }
 
-static void arrive(const bounds *arrived, bounds *from)
+static void arrive(const bounds *arrived SP_UNUSED, bounds *from SP_UNUSED)
 {
 #ifdef FOLLOWED_BY_ASAN
     __sanitizer_finish_switch_fiber(arrived->kept, from != NULL ? &from->bottom : NULL,
                                     from != NULL ? &from->bytes : NULL);
 #else
-    (void)arrived;
-    (void)from;
 #endif
 }
 
@@ -273,12 +266,11 @@ static void *flow_new(void)
 #endif
 }
 
-static void flow_free(void *flow)
+static void flow_free(void *flow SP_UNUSED)
 {
 #ifdef FOLLOWED_BY_TSAN
     __tsan_destroy_fiber(flow);
 #else
-    (void)flow;
 #endif
 }
 

@@ -218,23 +218,20 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
     sp_i_comm_group *made = sp_arena_take(&world->memory, 1, sizeof *made);
     int *members = sp_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
     sp_i_comm_member *calls = sp_arena_take(&world->memory, n, sizeof *calls);
-    sp_reserve((void **)&world->groups, &world->group_capacity, world->group_count + 1,
-               sizeof(sp_i_comm_group *));
+    SP_RESERVE(world->groups, world->group_capacity, world->group_count + 1);
     snprintf(made->name, sizeof made->name, "%s", name);
     made->size = size;
     made->ranks = members;
     made->member_of = members + n;
     made->members = calls;
-    sp_status status = fill_group(made, world->rank_count, ranks, size, err);
-    if (status == SP_OK && world->transport != NULL) {
-        status =
-            world->transport->ops->group_new(world->transport, made->name, made->ranks, size, err);
+    SP_TRY(fill_group(made, world->rank_count, ranks, size, err));
+    if (world->transport != NULL) {
+        SP_TRY(
+            world->transport->ops->group_new(world->transport, made->name, made->ranks, size, err));
     }
-    if (status == SP_OK) {
-        *group = (int)world->group_count;
-        world->groups[world->group_count++] = made;
-    }
-    return status;
+    *group = (int)world->group_count;
+    world->groups[world->group_count++] = made;
+    return SP_OK;
 }
 
 int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size)
@@ -822,18 +819,13 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
 {
     sp_i_comm_wait wait = {.operation = "wait", .flag = flag, .raiser = raiser};
     SP_ASSERT(raiser >= 0 && raiser < me->world->rank_count);
-    sp_status status = sp_comm_world_failure(me->world, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_comm_world_failure(me->world, err));
     snprintf(wait.what, sizeof wait.what, "%s", what);
-    status = sp_i_comm_wait_for(me, &wait, err);
-    if (status == SP_OK) {
-        sp_runtime *runtime = me->world->runtime;
-        runtime->ops->wait(runtime, flag->fence);
-        sp_i_comm_clock_merge(me, flag->raised_ns);
-    }
-    return status;
+    SP_TRY(sp_i_comm_wait_for(me, &wait, err));
+    sp_runtime *runtime = me->world->runtime;
+    runtime->ops->wait(runtime, flag->fence);
+    sp_i_comm_clock_merge(me, flag->raised_ns);
+    return SP_OK;
 }
 
 void sp_comm_flag_clear(sp_comm_flag *flag)
@@ -926,10 +918,9 @@ static void run_fiber(void *data)
     run_rank(rank->run, rank->number);
 }
 
-static void run_fibers(void *data, int thread)
+static void run_fibers(void *data, int thread SP_UNUSED)
 {
     run *r = data;
-    (void)thread;
     fiber_rank *each = sp_calloc((size_t)r->count, sizeof *each);
     for (int i = 0; i < r->count; i++) {
         sp_comm *me = rank_at(r, i);

@@ -303,11 +303,6 @@ static bool read_span(const json_t *json, size_t size, const char **name, sp_spa
 
 static const char span_form[] = "[name, start, end, tp, cp, dp, launch, wait] in ns";
 
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-}
-
 static bool is_named(const rank_reader *r, sp_action action, const char *name)
 {
     char own[NAME];
@@ -330,7 +325,7 @@ static void read_actions(rank_reader *r, size_t copies, sp_rank_timeline *rank)
     const json_t *array = array_of(&r->object, "actions", r->stage->count - copies);
     for (size_t a = 0; array != NULL && a < r->stage->count; a++) {
         sp_action action = r->stage->actions[a];
-        if (is_copy(action)) {
+        if (sp_action_is_copy(action)) {
             continue;
         }
         size_t i = rank->count;
@@ -491,7 +486,7 @@ static void read_rank(sp_object *batch, size_t index, const sp_plan *plan, const
     rank_reader r = {.plan = plan, .stage = sp_plan_stage(plan, rank->dp, rank->pp)};
     size_t copies = 0;
     for (size_t a = 0; a < r.stage->count; a++) {
-        copies += is_copy(r.stage->actions[a]);
+        copies += sp_action_is_copy(r.stage->actions[a]);
     }
     sp_object_item(batch, "ranks", index, &r.object);
     if (r.object.json == NULL) {
@@ -593,10 +588,7 @@ static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_p
     sp_shares shares = {0};
     sp_timeline_init(timeline, plan);
     sp_memory_timeline_init(memory, timeline);
-    sp_status status = sp_shares_make(plan, &shares, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_shares_make(plan, &shares, reader->err));
     const json_t *array = array_of(object, "ranks", timeline->rank_count);
     for (size_t r = 0; array != NULL && r < timeline->rank_count; r++) {
         size_t count = 0;
@@ -653,11 +645,10 @@ static sp_status read_batch(result_reader *reader, sp_object *root, size_t index
 static sp_status read_batches(result_reader *reader, sp_object *root, size_t count)
 {
     reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
-    sp_status status = SP_OK;
-    for (size_t b = 0; status == SP_OK && b < count; b++) {
-        status = read_batch(reader, root, b);
+    for (size_t b = 0; b < count; b++) {
+        SP_TRY(read_batch(reader, root, b));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status read(result_reader *reader, const json_t *document)
@@ -681,10 +672,7 @@ static sp_status read(result_reader *reader, const json_t *document)
     }
     const json_t *plan = json_object_get(json_object_get(document, "request"), "plan");
     snprintf(place, sizeof place, "%.240s: request.plan", reader->source);
-    sp_status status = sp_plan_json_read(plan, place, reader->layout, &file->plans, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_plan_json_read(plan, place, reader->layout, &file->plans, reader->err));
     size_t expected = file->status == SP_OK ? (size_t)file->plans.count : 0;
     (void)array_of(&root, "batches", expected);
     sp_object_end(&root);

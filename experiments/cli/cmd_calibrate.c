@@ -82,16 +82,15 @@ static sp_status add_names(source_list *list, const char *text, name_adder *add,
         return add(list, "", err);
     }
     char *copy = list->texts[list->text_count++] = sp_strdup(text);
-    sp_status status = SP_OK;
-    for (char *name = copy; status == SP_OK && name != NULL;) {
+    for (char *name = copy; name != NULL;) {
         char *comma = strchr(name, ',');
         if (comma != NULL) {
             *comma++ = '\0';
         }
-        status = add(list, name, err);
+        SP_TRY(add(list, name, err));
         name = comma;
     }
-    return status;
+    return SP_OK;
 }
 
 // A JSON document that is no map of a table.
@@ -119,16 +118,15 @@ typedef struct sources_of_kind {
 static sp_status tell_apart(const calibrate_args *args, source_list *list, sources_of_kind *tables,
                             sources_of_kind *scenarios, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < list->count; i++) {
+    for (int i = 0; i < list->count; i++) {
         bool scenario = false;
         if (args->logs.count > 0) {
-            status = is_scenario(list->items[i].csv, &scenario, err);
+            SP_TRY(is_scenario(list->items[i].csv, &scenario, err));
         }
         sources_of_kind *kind = scenario ? scenarios : tables;
         kind->items[kind->count++] = &list->items[i];
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status place_maps(const calibrate_args *args, const sources_of_kind *tables,
@@ -171,18 +169,17 @@ static sp_status place_logs(const calibrate_args *args, const sources_of_kind *s
 static sp_status list_sources(const calibrate_args *args, const cli_operands *operands,
                               source_list *list, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < args->tables.count; i++) {
-        status = add_names(list, args->tables.items[i], add_source, err);
+    for (int i = 0; i < args->tables.count; i++) {
+        SP_TRY(add_names(list, args->tables.items[i], add_source, err));
     }
-    for (int i = 0; status == SP_OK && i < operands->count; i++) {
-        status = add_source(list, operands->items[i], err);
+    for (int i = 0; i < operands->count; i++) {
+        SP_TRY(add_source(list, operands->items[i], err));
     }
     sources_of_kind tables = {.count = 0};
     sources_of_kind scenarios = {.count = 0};
-    status = status == SP_OK ? tell_apart(args, list, &tables, &scenarios, err) : status;
-    status = status == SP_OK ? place_maps(args, &tables, err) : status;
-    return status == SP_OK ? place_logs(args, &scenarios, list, err) : status;
+    SP_TRY(tell_apart(args, list, &tables, &scenarios, err));
+    SP_TRY(place_maps(args, &tables, err));
+    return place_logs(args, &scenarios, list, err);
 }
 
 // ---- output ----
@@ -192,24 +189,21 @@ typedef struct fitted {
     const fit_outcome *outcome;
 } fitted;
 
-static sp_status write_document(FILE *file, const void *what, sp_error *err)
+static sp_status write_document(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_document_write(what, file);
     return SP_OK;
 }
 
-static sp_status write_report(FILE *file, const void *what, sp_error *err)
+static sp_status write_report(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     const fitted *f = what;
     fit_report_text(file, f->spec, f->outcome, true);
     return SP_OK;
 }
 
-static sp_status write_residuals(FILE *file, const void *what, sp_error *err)
+static sp_status write_residuals(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_report_data(file, what);
     return SP_OK;
 }
@@ -330,10 +324,7 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     if (status != SP_OK) {
         return status;
     }
-    status = sp_registry_new(&registry, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_registry_new(&registry, err));
     status = sp_registry_find(registry, args->backend, &backend, err);
     if (status == SP_OK) {
         status = cli_find_process(backend, process, &processes, err);
@@ -458,22 +449,18 @@ static sp_status write_measured(const calibrate_args *args, const json_t *measur
     char part[96];
     const char *name = json_string_value(json_object_get(profile, "name"));
     int length = snprintf(path, sizeof path, "%s/%s.json", args->output, name);
-    sp_status status = fit_document_check(profile, args->measured, err);
-    if (status == SP_OK && length >= (int)sizeof path) {
-        status = sp_error_set(err, SP_ERR_IO, "%s: the name is too long", args->output);
+    SP_TRY(fit_document_check(profile, args->measured, err));
+    if (length >= (int)sizeof path) {
+        return sp_error_set(err, SP_ERR_IO, "%s: the name is too long", args->output);
     }
-    if (status == SP_OK) {
-        status = cli_write_file(path, write_document, profile, err);
+    SP_TRY(cli_write_file(path, write_document, profile, err));
+    printf("%s\n", path);
+    snprintf(part, sizeof part, "profile %.64s", key);
+    if (!sp_measurement_has(measurement, part, false)) {
+        cli_warn(args->common.quiet, "%s is of a quick calibration", path);
     }
-    if (status == SP_OK) {
-        printf("%s\n", path);
-        snprintf(part, sizeof part, "profile %.64s", key);
-        if (!sp_measurement_has(measurement, part, false)) {
-            cli_warn(args->common.quiet, "%s is of a quick calibration", path);
-        }
-        warn_of_drift(args->common.quiet, profile);
-    }
-    return status;
+    warn_of_drift(args->common.quiet, profile);
+    return SP_OK;
 }
 
 static int take_profiles(const calibrate_args *args, const cli_operands *operands)

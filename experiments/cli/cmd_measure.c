@@ -108,10 +108,7 @@ static sp_status end_part(kit *k, const sp_measured_part *part, const part_comma
     json_t *document = NULL;
     bool good = strcmp(part->status, "ok") == 0;
     if (good || (command->negative && sp_is_file(command->kept))) {
-        sp_status status = read_own(command->kept, &document, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(read_own(command->kept, &document, err));
         sp_json_put(json_object_get(k->measurement, command->key), command->entry, document);
     }
     k->missing += !good;
@@ -376,12 +373,12 @@ static sp_status read_set(kit *k, const cli_operands *operands, char path[SP_DAT
         return sp_error_set(err, SP_ERR_IO, "validate_gpu.json is not among the program's files");
     }
     k->set = path;
-    sp_status status = sp_json_read_file(path, 0, set, err);
-    if (status == SP_OK && !sp_is_scenario_set(*set)) {
-        status = sp_error_in(err, SP_ERR_CONTENT, path, "schema",
-                             "expected a set of scenarios (\"" SP_SCENARIO_SET_SCHEMA "\")");
+    SP_TRY(sp_json_read_file(path, 0, set, err));
+    if (!sp_is_scenario_set(*set)) {
+        SP_TRY(sp_error_in(err, SP_ERR_CONTENT, path, "schema",
+                           "expected a set of scenarios (\"" SP_SCENARIO_SET_SCHEMA "\")"));
     }
-    return status;
+    return SP_OK;
 }
 
 // The measurement that is there, or a new one.
@@ -408,11 +405,8 @@ static sp_status find_device(const measure_args *args, const char *backend, sp_d
 {
     sp_registry *registry;
     const sp_backend *found;
-    sp_status status = sp_registry_new(&registry, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_registry_find(registry, backend, &found, err);
+    SP_TRY(sp_registry_new(&registry, err));
+    sp_status status = sp_registry_find(registry, backend, &found, err);
     if (status == SP_OK) {
         status = sp_backend_device_info(found, (int)args->device, device, err);
     }
@@ -439,10 +433,9 @@ static sp_status prepare(kit *k, const json_t *set, sp_error *err)
 {
     char path[PATH_BYTES + 16];
     snprintf(path, sizeof path, "%s/set.json", k->work);
-    sp_status status = sp_measurement_write(set, path, err);
-    status = status == SP_OK ? sp_work_folder_use(k->work, err) : status;
-    status = status == SP_OK ? make_plans(k, err) : status;
-    return status;
+    SP_TRY(sp_measurement_write(set, path, err));
+    SP_TRY(sp_work_folder_use(k->work, err));
+    return make_plans(k, err);
 }
 
 static int run(const void *given, const cli_operands *operands)

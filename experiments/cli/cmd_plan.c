@@ -27,10 +27,7 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                             bool *again, sp_error *err)
 {
     sp_batches batches = {0};
-    sp_status status = cli_form_batches(args->common.quiet, scenario, &batches, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(cli_form_batches(args->common.quiet, scenario, &batches, err));
     *again = batches.wrapped;
     // No batch but the plan itself is shown.
     cli_exports exports = {.batch = -1,
@@ -42,7 +39,7 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
                                     .threads = cli_threads(args->jobs),
                                     .observer = cli_exports_observe,
                                     .observer_context = &exports};
-    status = cli_exports_begin(&exports, scenario->layout.pp, err);
+    sp_status status = cli_exports_begin(&exports, scenario->layout.pp, err);
     if (status == SP_OK) {
         status = sp_evaluate(scenario, &batches, &evaluate, result, err);
     }

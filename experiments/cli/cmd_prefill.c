@@ -71,10 +71,7 @@ static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char
     int64_t id = 0;
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
-    sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_prefill(scenario, &one, NULL, NULL, &result, err));
     json_t *b = sp_json_object(SP_JSON("tokens", tokens), SP_JSON("attention", name));
     bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
     sp_json_add(b, SP_JSON("alpha", sampled ? json_real(scenario->prefill.alpha) : json_null()),
@@ -93,18 +90,17 @@ static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char
 static sp_status add_length(sp_scenario *scenario, const table *t, int64_t tokens, sp_error *err)
 {
     const sp_setting *methods = sp_setting_find("prefill.attention");
-    sp_status status = SP_OK;
-    for (int m = 0; status == SP_OK && m < SP_PREFILL_METHODS; m++) {
+    for (int m = 0; m < SP_PREFILL_METHODS; m++) {
         scenario->prefill.attention = (sp_prefill_method)m;
         const char *name = sp_setting_value(methods, m);
         int rows = m == SP_PREFILL_SAMPLE ? t->alpha_count : 1;
-        for (int a = 0; status == SP_OK && a < rows; a++) {
+        for (int a = 0; a < rows; a++) {
             scenario->prefill.alpha =
                 m == SP_PREFILL_SAMPLE ? t->alphas[a] : scenario->prefill.alpha;
-            status = add_row(scenario, tokens, name, t->rows, err);
+            SP_TRY(add_row(scenario, tokens, name, t->rows, err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static double real_of(const json_t *row, const char *key)

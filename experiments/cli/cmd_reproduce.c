@@ -190,9 +190,8 @@ static void print_reproduction(FILE *out, const figure_reproduction *r, int most
 
 // ---- files ----
 
-static sp_status write_text(FILE *file, const void *what, sp_error *err)
+static sp_status write_text(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     print_reproduction(file, what, 0);
     return SP_OK;
 }
@@ -226,11 +225,10 @@ static void put_point(FILE *file, const figure_outcome *o)
 }
 
 // A block for each panel, in the order in which the points come to them.
-static sp_status write_data(FILE *file, const void *what, sp_error *err)
+static sp_status write_data(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
     const figure_reproduction *r = what;
     char verdict[VERDICT];
-    (void)err;
     fputs("# name, title, verdict\n", file);
     cli_plot_text(file, "", r->spec->name);
     fputc(' ', file);
@@ -268,16 +266,14 @@ static sp_status write_reproduction(const char *folder, const char *format,
         return sp_error_set(err, SP_ERR_USAGE, "-o: the name of the folder is too long");
     }
     snprintf(path, sizeof path, "%s/%s.txt", folder, r->spec->name);
-    sp_status status = cli_write_file(path, write_text, r, err);
-    if (status == SP_OK) {
-        snprintf(path, sizeof path, "%s/%s.json", folder, r->spec->name);
-        status = cli_write_json(path, figure_reproduction_json(r), err);
-    }
-    if (status == SP_OK && format != NULL) {
+    SP_TRY(cli_write_file(path, write_text, r, err));
+    snprintf(path, sizeof path, "%s/%s.json", folder, r->spec->name);
+    SP_TRY(cli_write_json(path, figure_reproduction_json(r), err));
+    if (format != NULL) {
         snprintf(path, sizeof path, "%s/%s.%s", folder, r->spec->name, format);
-        status = cli_plot("figure.gp", path, write_data, r, err);
+        SP_TRY(cli_plot("figure.gp", path, write_data, r, err));
     }
-    return status;
+    return SP_OK;
 }
 
 typedef struct reproduce_args {
@@ -478,11 +474,8 @@ static sp_status reproduce_one(const reproduce_args *args, const sp_published *f
 {
     figure_spec spec = {0};
     figure_reproduction reproduction;
-    sp_status status = read_figure(folder, name, &args->set, &spec, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status =
+    SP_TRY(read_figure(folder, name, &args->set, &spec, err));
+    sp_status status =
         figure_reproduce(&spec, cli_threads(args->jobs), args->common.quiet, &reproduction, err);
     if (status == SP_OK) {
         status = report(args, &reproduction, name, sum, err);

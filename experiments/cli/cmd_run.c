@@ -78,11 +78,11 @@ static sp_status find_backend(const cli_execute *args, cli_executor *executor, s
 
 sp_status cli_find_process(const sp_backend *backend, int *process, int *processes, sp_error *err)
 {
-    sp_status status = sp_backend_process(backend, process, processes, err);
-    if (status == SP_OK && *process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
+    SP_TRY(sp_backend_process(backend, process, processes, err));
+    if (*process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
         return sp_error_set(err, SP_ERR_IO, "/dev/null: %s", strerror(errno));
     }
-    return status;
+    return SP_OK;
 }
 
 // Another machine's clock and precision, which nothing here decides.
@@ -231,10 +231,9 @@ typedef struct measured {
     json_t *timelines; // of every batch an array of ranks; NULL: not asked for
 } measured;
 
-static sp_status observe(void *context, const sp_step_view *predicted, const sp_step_view *view,
-                         sp_error *err)
+static sp_status observe(void *context, const sp_step_view *predicted SP_UNUSED,
+                         const sp_step_view *view, sp_error *err)
 {
-    (void)predicted;
     measured *m = context;
     if (m->timelines != NULL) {
         json_t *ranks = json_array();

@@ -35,14 +35,13 @@ static bool begins_with(const char *text, const char *start)
     return *start == '\0';
 }
 
-static void prepare_openblas(int argc, char **argv, char **environment)
+static void prepare_openblas(int argc SP_UNUSED, char **argv, char **environment)
 {
     static char one_thread[] = "OPENBLAS_NUM_THREADS=1";
     static char failed[] =
         "error: too little address space to begin (see ulimit -v, OPENBLAS_NUM_THREADS)\n";
     static char *variables[MOST_VARIABLES];
     int count = 0;
-    (void)argc;
     for (char **entry = environment; *entry != NULL && count < MOST_VARIABLES - 2; entry++) {
         if (begins_with(*entry, one_thread) && (*entry)[sizeof one_thread - 1] == '\0') {
             return;
@@ -70,17 +69,15 @@ __attribute__((section(".preinit_array"),
 #endif
 
 // A failed SP_ASSERT ends in SIGABRT; the command line promises 70 for a defect of ours.
-static void on_abort(int signal_number)
+static void on_abort(int signal_number SP_UNUSED)
 {
-    (void)signal_number;
     cli_abandon_outputs();
     _Exit(sp_status_exit(SP_ERR_INTERNAL));
 }
 
-static void on_out_of_memory(size_t bytes)
+static void on_out_of_memory(size_t bytes SP_UNUSED)
 {
     static const char told[] = "error: out of memory\n";
-    (void)bytes;
     cli_abandon_outputs();
     ssize_t written = write(STDERR_FILENO, told, sizeof told - 1);
     (void)written;

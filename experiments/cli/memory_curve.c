@@ -38,7 +38,7 @@ typedef struct limits {
     sp_warnings warnings[CLI_MOST_COMPARED]; // of the strategies at the first limit
 } limits;
 
-static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
+static sp_status evaluate_cell(void *context, int worker SP_UNUSED, int index, sp_error *err)
 {
     limits *c = context;
     cell *to = &c->cells[c->points][index];
@@ -48,7 +48,6 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
                                          .memory_limit_bytes = c->limit_bytes[c->points]};
     const sp_evaluate_options options = {
         .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_near = true};
-    (void)worker;
     sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
     if (status == SP_OK) {
         status = sp_evaluate(&scenario, c->batches, &options, &result, err);

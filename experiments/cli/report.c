@@ -1,7 +1,6 @@
 // Errors, results as JSON and numbers are printed here; files and pictures are written, and an end
 // of the program by a signal leaves no part of them behind.
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -123,9 +122,8 @@ int cli_print_json(json_t *root)
 }
 
 // The error flag of the stream shows what could not be written.
-static sp_status dump_json(FILE *file, const void *root, sp_error *err)
+static sp_status dump_json(FILE *file, const void *root, sp_error *err SP_UNUSED)
 {
-    (void)err;
     (void)json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS));
     fputc('\n', file);
     return SP_OK;
@@ -158,12 +156,9 @@ sp_status cli_name_file(const char *path, sp_error *err)
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
 {
     sp_output out;
-    sp_status status = sp_output_open(&out, path, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_output_open(&out, path, err));
     errno = 0;
-    status = write(out.file, what, err);
+    sp_status status = write(out.file, what, err);
     int error = errno; // by which sp_output_close() names the cause
     status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
     errno = error;
@@ -241,9 +236,8 @@ static bool is_whole(FILE *file)
                            : first != EOF;
 }
 
-static sp_status copy_picture(FILE *to, const void *what, sp_error *err)
+static sp_status copy_picture(FILE *to, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     FILE *from = (FILE *)(uintptr_t)what;
     char bytes[4096];
     size_t count;
@@ -313,10 +307,7 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
     if (status == SP_OK && cli_ends_in(path, ".dat")) {
         return cli_write_file(path, write, what, err);
     }
-    status = status == SP_OK ? sp_folder_make_temporary(folder, sizeof folder, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK ? sp_folder_make_temporary(folder, sizeof folder, err) : status);
     status = cli_write_file(name_file(folder, data_name, data), write, what, err);
     status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
     status = status == SP_OK ? take_picture(folder, path, err) : status;
@@ -355,9 +346,8 @@ void cli_end(int signal_number)
 
 static volatile sig_atomic_t pipe_closed;
 
-static void note_closed_pipe(int signal_number)
+static void note_closed_pipe(int signal_number SP_UNUSED)
 {
-    (void)signal_number;
     pipe_closed = 1;
 }
 

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,8 +79,7 @@ static sp_status read_folder(const char *path, bool whole, cli_traces *traces, s
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         if (is_trace(entry->d_name)) {
-            sp_reserve((void **)&names, &capacity, count + 1, sizeof *names);
-            names[count++] = sp_strdup(entry->d_name);
+            *SP_ADDED(names, capacity, count) = sp_strdup(entry->d_name);
         }
     }
     (void)closedir(folder);
@@ -213,9 +211,8 @@ static void print_traces(const cli_traces *traces)
 
 // ---- the command ----
 
-static sp_status write_profile(FILE *file, const void *what, sp_error *err)
+static sp_status write_profile(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_document_write(what, file);
     return SP_OK;
 }
@@ -223,17 +220,13 @@ static sp_status write_profile(FILE *file, const void *what, sp_error *err)
 static sp_status calibrate(const char *const *paths, int count, const char *base,
                            const char *output, cli_traces *traces, fit_traced *found, sp_error *err)
 {
-    sp_status status = sp_output_check(output, err);
-    if (status == SP_OK) {
-        status = cli_traces_read(paths, count, false, traces, err);
+    SP_TRY(sp_output_check(output, err));
+    SP_TRY(cli_traces_read(paths, count, false, traces, err));
+    SP_TRY(fit_traces(traces->items, traces->count, base, output, found, err));
+    if (found->document != NULL) {
+        SP_TRY(cli_write_file(output, write_profile, found->document, err));
     }
-    if (status == SP_OK) {
-        status = fit_traces(traces->items, traces->count, base, output, found, err);
-    }
-    if (status == SP_OK && found->document != NULL) {
-        status = cli_write_file(output, write_profile, found->document, err);
-    }
-    return status;
+    return SP_OK;
 }
 
 int cli_calibrate_traces(const cli_list *list, const cli_operands *operands, const char *base,

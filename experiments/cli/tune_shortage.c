@@ -2,7 +2,6 @@
 // the fewest GPUs at which something fits.
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"

@@ -1,6 +1,5 @@
 // `validate` of a scenario beside the logs of its run.
 #include <math.h>
-#include <string.h>
 
 #include "experiments/cli/validate.h"
 #include "experiments/measure/training_log.h"
@@ -248,30 +247,19 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
 {
     sp_evaluate_options options = {.no_bounds = true, .threads = cli_threads(args->jobs)};
     int skip = args->skip == VALIDATE_NO_SKIP ? -1 : (int)args->skip;
-    sp_status status = sp_training_log_read(args->logs.items, args->logs.count, skip, &c->log, err);
-    if (status == SP_OK) {
-        status = cli_validate_scenario(args, "log", &c->scenario, err);
-    }
-    if (status == SP_OK) {
-        status = cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err);
-    }
-    if (status == SP_OK) {
-        status = sp_training_log_check(&c->log, &c->scenario, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_training_log_read(args->logs.items, args->logs.count, skip, &c->log, err));
+    SP_TRY(cli_validate_scenario(args, "log", &c->scenario, err));
+    SP_TRY(cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err));
+    SP_TRY(sp_training_log_check(&c->log, &c->scenario, err));
     sp_mean_step(&c->batches, &c->tokens, &c->samples);
     c->gpus = sp_layout_ranks(&c->scenario.layout);
     c->ms = c->log.form >= 0 ? sp_training_log_ms(&c->log, c->tokens, c->samples, c->gpus)
                              : (double)NAN;
     plan_peaks(c, &options);
-    status = sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err);
-    if (status == SP_OK) {
-        note_peaks(c);
-        check_log(c);
-    }
-    return status;
+    SP_TRY(sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err));
+    note_peaks(c);
+    check_log(c);
+    return SP_OK;
 }
 
 // ---- errors ----

@@ -1,7 +1,6 @@
 // `validate` of a set of scenarios, which a backend executes.
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "experiments/cli/validate.h"
@@ -167,17 +166,16 @@ static sp_status run_case(set_run *run, size_t index, sp_error *err)
 {
     const sp_scenario_case *entry = &run->set.cases[index];
     const cli_execute execute = execute_of_case(&run->args->execute, entry);
-    sp_status status = begin_case(run, &execute, entry, err);
+    SP_TRY(begin_case(run, &execute, entry, err));
     // Repeats go by the clock, which processes do not share.
-    if (status == SP_OK && run->executor.processes > 1) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "sets are executed by one process, this run has %d: validate one "
-                              "scenario, or export the set",
-                              run->executor.processes);
+    if (run->executor.processes > 1) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "sets are executed by one process, this run has %d: validate one "
+                            "scenario, or export the set",
+                            run->executor.processes);
     }
-    return status == SP_OK ? sp_set_run_steady_case(entry, &run->executor.options, run->repeat,
-                                                    &run->outcomes[index], err)
-                           : status;
+    return sp_set_run_steady_case(entry, &run->executor.options, run->repeat, &run->outcomes[index],
+                                  err);
 }
 
 // --executed: the case's result in place of a run. That there is none is the case's outcome.
@@ -196,11 +194,8 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     sp_error missing = {0};
     sp_case_file_name(entry, index, name);
     snprintf(path, sizeof path, "%s/%s.result.json", run->args->executed, name);
-    sp_status status = begin_case(run, &execute, entry, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_set_read_executed(entry, options->backend, path, &executed, &missing);
+    SP_TRY(begin_case(run, &execute, entry, err));
+    sp_status status = sp_set_read_executed(entry, options->backend, path, &executed, &missing);
     if (status == SP_ERR_IO) {
         *outcome = (sp_case_outcome){
             .of = entry, .status = SP_CASE_FAILED, .clock = options->clock, .speed = (double)NAN};

@@ -542,9 +542,8 @@ static json_t *tables_json(const tables *all)
 // ---- figure ----
 
 // The data of plots/validation.gp: a block for each table.
-static sp_status write_figure(FILE *out, const void *what, sp_error *err)
+static sp_status write_figure(FILE *out, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     const tables *all = what;
     fputs("# measured computed computed/measured table quantity line claim\n", out);
     int written = 0;

@@ -136,11 +136,10 @@ static void add_batch(const sp_step_view *view, const sp_step_costs *lean, trace
     rank->predicted[OF_EXPOSED_OR_IDLE] += step - computed - optimizer;
 }
 
-static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
+static sp_status observe(void *context, const sp_step_view *view, sp_error *err SP_UNUSED)
 {
     comparison *c = context;
     sp_step_costs lean = {0};
-    (void)err;
     bool known = without_memory(c, view->plan, &lean);
     for (int i = 0; i < c->traces.count; i++) {
         add_batch(view, known ? &lean : NULL, &c->ranks[i]);
@@ -275,16 +274,9 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
                                    .threads = cli_threads(args->jobs),
                                    .observer = observe,
                                    .observer_context = c};
-    sp_status status = read_all(args, c, err);
-    if (status == SP_OK) {
-        status = cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err);
-    }
-    if (status == SP_OK) {
-        status = sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_all(args, c, err));
+    SP_TRY(cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err));
+    SP_TRY(sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err));
     for (int i = 0; i < c->traces.count; i++) {
         for (int t = 0; t < COMPARED; t++) {
             c->ranks[i].predicted[t] /= c->batch_count;

@@ -1,7 +1,6 @@
 // One plan, predicted and executed.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/execution/execution.h"
@@ -148,9 +147,7 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
 static sp_executed_step *begin_steps(sp_execution *execution, int count)
 {
     sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
-    sp_reserve((void **)&execution->batches, &execution->batch_capacity, execution->batch_count + 1,
-               sizeof *execution->batches);
-    execution->batches[execution->batch_count++] =
+    *SP_ADDED(execution->batches, execution->batch_capacity, execution->batch_count) =
         (sp_executed_batch){.steps = steps, .step_count = count};
     return steps;
 }
@@ -207,10 +204,7 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
                               sp_error *err)
 {
     sp_run *run = NULL;
-    sp_status status = sp_backend_run(e->options->backend, e->options->device, request, &run, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_backend_run(e->options->backend, e->options->device, request, &run, err));
     int count = sp_run_steps(run);
     sp_executed_step *steps = begin_steps(e->execution, count);
     for (int i = 0; i < count; i++) {
@@ -221,7 +215,7 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
     }
     int shown = sp_execution_median_step(steps, count);
     e->execution->batches[e->execution->batch_count - 1].shown = shown;
-    status = measure(e, view, sp_run_step(run, shown), err);
+    sp_status status = measure(e, view, sp_run_step(run, shown), err);
     sp_run_free(run);
     return status;
 }
@@ -269,8 +263,7 @@ static sp_status prove(executor *e, const sp_step_view *view, sp_error *err)
     sp_proofs *proofs = e->options->proofs;
     sp_run_request request = request_of(e, view);
     request.memory_points = false;
-    sp_reserve((void **)&proofs->items, &proofs->capacity, proofs->count + 1,
-               sizeof *proofs->items);
+    SP_RESERVE(proofs->items, proofs->capacity, proofs->count + 1);
     return sp_proof_run(e->options->backend, e->options->device, proofs->plain, &request,
                         &proofs->items[proofs->count++], err);
 }

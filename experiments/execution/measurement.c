@@ -210,15 +210,15 @@ sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err)
 {
     static const char *const keys[] = {"set", "backend", "precision", "steps", "device", "version"};
-    sp_status status = check_form(measurement, source, err);
-    for (size_t k = 0; status == SP_OK && k < sizeof keys / sizeof *keys; k++) {
+    SP_TRY(check_form(measurement, source, err));
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         if (!json_equal(json_object_get(measurement, keys[k]),
                         json_object_get(expected, keys[k]))) {
-            status = sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
-                                 "is another than that of this call, which may add nothing to it");
+            SP_TRY(sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
+                               "is another than that of this call, which may add nothing to it"));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static size_t find_part(const json_t *parts, const char *name)
@@ -354,28 +354,22 @@ void sp_work_folder_remove(const char *folder)
 sp_status sp_work_folder_make(const char *folder, sp_error *err)
 {
     char profiles[PATH_BYTES];
-    sp_status status = name_file(folder, profiles_folder, "", profiles, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(name_file(folder, profiles_folder, "", profiles, err));
     // What holds other files than a work folder is somebody's: it stays, and there is none to make.
     if (access(profiles, F_OK) == 0) {
         sp_work_folder_remove(folder);
     } else {
         (void)rmdir(folder);
     }
-    status = sp_folder_make(folder, err);
-    return status == SP_OK ? sp_folder_make(profiles, err) : status;
+    SP_TRY(sp_folder_make(folder, err));
+    return sp_folder_make(profiles, err);
 }
 
 sp_status sp_work_folder_make_temporary(char *folder, size_t bytes, sp_error *err)
 {
     char profiles[PATH_BYTES];
-    sp_status status = sp_folder_make_temporary(folder, bytes, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = name_file(folder, profiles_folder, "", profiles, err);
+    SP_TRY(sp_folder_make_temporary(folder, bytes, err));
+    sp_status status = name_file(folder, profiles_folder, "", profiles, err);
     status = status == SP_OK ? sp_folder_make(profiles, err) : status;
     if (status != SP_OK) {
         sp_folder_remove(folder);

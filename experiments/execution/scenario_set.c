@@ -140,11 +140,11 @@ static sp_status read_group(set_reader *reader, sp_object *root, size_t index)
     shared.settings = settings.json;
     const json_t *cases = filled_array(&group, "cases");
     sp_object_end(&group);
-    sp_status status = reader->err->status;
-    for (size_t i = 0; status == SP_OK && i < json_array_size(cases); i++) {
-        status = read_case(reader, &group, &shared, i);
+    SP_TRY(reader->err->status);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        SP_TRY(read_case(reader, &group, &shared, i));
     }
-    return status;
+    return SP_OK;
 }
 
 static void read_bounds(sp_object *root, sp_scenario_set_bounds *bounds)
@@ -182,11 +182,10 @@ static sp_status read_set(set_reader *reader)
     }
     // Scenarios hold pointers into themselves: they never move.
     set->cases = sp_calloc(count_cases(groups) + 1, sizeof *set->cases);
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
-        status = read_group(reader, &root, i);
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        SP_TRY(read_group(reader, &root, i));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_scenario_set_from_json(json_t *document, const char *source,
@@ -630,12 +629,9 @@ sp_status sp_set_export_case(const sp_scenario_case *scenario_case,
                              sp_case_outcome *outcome, sp_error *err)
 {
     sp_output out;
-    sp_status status = sp_output_open(&out, path, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_output_open(&out, path, err));
     exporter e = {.file = out.file};
-    status = write_plan(scenario_case, options, path, &e, outcome, err);
+    sp_status status = write_plan(scenario_case, options, path, &e, outcome, err);
     bool kept = status != SP_OK || sp_case_has_figures(outcome);
     sp_status closed = sp_output_close(&out, kept ? status : SP_ERR_INFEASIBLE, err);
     if (!kept) {
@@ -692,17 +688,13 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     }
     // This stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
-    sp_status status =
-        sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err));
     sp_error_clear(&failed);
     own.record = new_record(in, options, NULL);
     if (own.record == NULL) {
         return sp_error_no_memory(err, "a record");
     }
-    status = sp_execution_run(&in->scenario, &own, execution, &failed);
+    sp_status status = sp_execution_run(&in->scenario, &own, execution, &failed);
     execution->options = options;
     if (status == SP_OK) {
         return write_record(path, own.record, err);
@@ -720,8 +712,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 static sp_status compare_scenarios(json_t *executed, json_t *now, const char *source, sp_error *err)
 {
     static const char *const parts[] = {"model", "parallel", "memory", "stack"};
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const char *key;
         const json_t *value;
         const json_t *theirs = json_object_get(executed, parts[i]);
@@ -746,10 +737,10 @@ static sp_status compare_scenarios(json_t *executed, json_t *now, const char *so
                 sp_json_quote(sides[side], texts[side], sizeof texts[side]);
             }
         }
-        status = sp_error_in(err, SP_ERR_CONTENT, source, place,
-                             "executed with %s, the scenario has %s", texts[0], texts[1]);
+        SP_TRY(sp_error_in(err, SP_ERR_CONTENT, source, place,
+                           "executed with %s, the scenario has %s", texts[0], texts[1]));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_backend *backend,
@@ -757,10 +748,8 @@ sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_b
 {
     json_t *root = NULL;
     *executed = (sp_result_file){0};
-    sp_status status = sp_json_read_file(path, 0, &root, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_json_read_file(path, 0, &root, err));
+    sp_status status = SP_OK;
     json_t *scenario =
         json_object_get(json_object_get(json_object_get(root, "request"), "plan"), "scenario");
     json_t *now = scenario_of(scenario_case, backend);

@@ -75,9 +75,7 @@ static int place_of(figure_spec *spec, json_t *scenario)
             return (int)i;
         }
     }
-    sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity, spec->scenario_count + 1,
-               sizeof *spec->scenarios);
-    spec->scenarios[spec->scenario_count++] = scenario;
+    *SP_ADDED(spec->scenarios, spec->scenario_capacity, spec->scenario_count) = scenario;
     return (int)spec->scenario_count - 1;
 }
 
@@ -120,10 +118,8 @@ static sp_status take_scenarios(reader *r, sp_object *object, const json_t *repl
     snprintf(source, sizeof source, "%s: %s", r->spec->file, object->path);
     json_t *document =
         sweep_of(sp_object_get(&r->root, "base"), sp_object_get(object, "set"), replaced);
-    sp_status status = sweep_spec_from_json(document, source, &sweep, r->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sweep_spec_from_json(document, source, &sweep, r->err));
+    sp_status status = SP_OK;
     *count = sweep.combinations <= FIGURE_COMBINATIONS ? (int)sweep.combinations : 0;
     if (*count == 0) {
         sp_object_error(object, "set", "makes more than %d combinations", (int)FIGURE_COMBINATIONS);
@@ -206,17 +202,17 @@ static sp_status read_scenarios(reader *r, sp_object *object, figure_point *poin
         return r->err->status;
     }
     const json_t *replaced = sp_object_get(at, "baseline");
-    sp_status status = take_scenarios(r, object, NULL, &point->combinations, &point->scenarios);
-    if (status == SP_OK && has_baseline(point)) {
+    SP_TRY(take_scenarios(r, object, NULL, &point->combinations, &point->scenarios));
+    if (has_baseline(point)) {
         int count = 0;
-        status = take_scenarios(r, object, replaced, &count, &point->baselines);
-        if (status == SP_OK && count != point->combinations) {
+        SP_TRY(take_scenarios(r, object, replaced, &count, &point->baselines));
+        if (count != point->combinations) {
             sp_object_error(at, "baseline", "makes %d scenarios for the point's %d", count,
                             point->combinations);
-            status = r->err->status;
+            SP_TRY(r->err->status);
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status read_point(reader *r, const json_t *json, size_t index)
@@ -224,8 +220,7 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_object object;
     char path[PLACE];
     figure_spec *spec = r->spec;
-    sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1, sizeof *spec->points);
-    figure_point *point = &spec->points[spec->count++];
+    figure_point *point = SP_ADDED(spec->points, spec->capacity, spec->count);
     *point = (figure_point){0};
     snprintf(path, sizeof path, "points.%zu", index);
     sp_object_begin(&object, json, spec->file, path, r->err);
@@ -463,8 +458,8 @@ static sp_status override_base(json_t *document, const char *file, const char *o
     char text[SP_ERROR_TEXT];
     snprintf(text, sizeof text, "Not as published, but with --set %s.", override);
     json_array_append_new(assumptions, json_string(text));
-    sp_status status = refuse_set_by_point(document, file, override, err);
-    return status == SP_OK ? sp_scenario_override(base, override, err) : status;
+    SP_TRY(refuse_set_by_point(document, file, override, err));
+    return sp_scenario_override(base, override, err);
 }
 
 sp_status figure_spec_read(const char *path, const char *const *overrides, int count,
@@ -472,11 +467,8 @@ sp_status figure_spec_read(const char *path, const char *const *overrides, int c
 {
     *spec = (figure_spec){0};
     json_t *document = NULL;
-    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_scenario_place(json_object_get(document, "base"), path, err);
+    SP_TRY(sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err));
+    sp_status status = sp_scenario_place(json_object_get(document, "base"), path, err);
     const char *slash = strrchr(path, '/');
     const char *file = slash != NULL ? slash + 1 : path;
     for (int i = 0; i < count && status == SP_OK; i++) {

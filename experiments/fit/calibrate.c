@@ -136,12 +136,9 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
                             "%s: tables.%s.folds: the row of a log has no columns to group it by",
                             spec->source, table->name);
     }
-    sp_status status = sp_csv_read_file(cases->file, &g.csv, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_csv_read_file(cases->file, &g.csv, err));
     g.group = sp_calloc(cases->count, sizeof *g.group);
-    status = find_columns(&g);
+    sp_status status = find_columns(&g);
     if (status == SP_OK && !is_unchanged(&g)) {
         status =
             sp_error_set(err, SP_ERR_IO, "%s: cannot be read twice: it has changed", cases->path);
@@ -268,31 +265,24 @@ static sp_status check_units(calibration *c)
     const fit_rows *rows = &outcome->rows;
     fit_parameter parameters[FIT_CONSTANTS];
     double start[FIT_CONSTANTS] = {0.0};
-    sp_status status = fit_model_parameters(&outcome->model, parameters, c->err);
-    for (int i = 0; status == SP_OK && i < outcome->model.constant_count; i++) {
+    SP_TRY(fit_model_parameters(&outcome->model, parameters, c->err));
+    for (int i = 0; i < outcome->model.constant_count; i++) {
         start[i] = parameters[i].start;
     }
-    if (status == SP_OK) {
-        status = fit_model_predict(&outcome->model, start, NULL, outcome->predicted, c->err);
+    SP_TRY(fit_model_predict(&outcome->model, start, NULL, outcome->predicted, c->err));
+    for (int t = 0; t < rows->table_count; t++) {
+        SP_TRY(sp_measurements_check_units(&rows->tables[t], outcome->predicted + rows->first[t],
+                                           c->err));
     }
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        status = sp_measurements_check_units(&rows->tables[t], outcome->predicted + rows->first[t],
-                                             c->err);
-    }
-    return status;
+    return SP_OK;
 }
 
 static sp_status set_up(calibration *c, const fit_options *options)
 {
     fit_outcome *outcome = c->outcome;
-    sp_status status = fit_model_init(c->spec, NULL, &outcome->model, c->err);
-    if (status == SP_OK) {
-        status = fit_rows_read(c->spec, c->sources, c->source_count, outcome->model.document, NULL,
-                               &outcome->rows, c->err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(fit_model_init(c->spec, NULL, &outcome->model, c->err));
+    SP_TRY(fit_rows_read(c->spec, c->sources, c->source_count, outcome->model.document, NULL,
+                         &outcome->rows, c->err));
     outcome->model.rows = &outcome->rows;
     outcome->model.threads = options->threads;
     size_t count = outcome->rows.count;
@@ -303,14 +293,9 @@ static sp_status set_up(calibration *c, const fit_options *options)
     outcome->layer_ms = sp_arena_take(&outcome->arena, count, sizeof *outcome->layer_ms);
     outcome->differing = sp_arena_take(&outcome->arena, count, sizeof *outcome->differing);
     outcome->foreign = sp_arena_take(&outcome->arena, count, sizeof *outcome->foreign);
-    status = check_units(c);
-    if (status == SP_OK) {
-        status = assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds,
-                              outcome->fold, c->err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_units(c));
+    SP_TRY(assign_folds(c->spec, &outcome->rows, options->folds, outcome->folds, outcome->fold,
+                        c->err));
     c->resamples = options->bootstrap >= 0 ? options->bootstrap : c->spec->bootstrap;
     c->ablations = options->ablations ? c->spec->ablation_count : 0;
     int64_t steps = 1 + (int64_t)most_folds(outcome) + c->resamples + c->ablations;
@@ -345,18 +330,14 @@ static sp_status fit_all_rows(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     fit_parameter parameters[FIT_CONSTANTS];
-    sp_status status = fit_model_parameters(&outcome->model, parameters, c->err);
-    if (status == SP_OK) {
-        fit_problem problem = problem_of(c, &outcome->model, parameters, outcome->rows.weight);
-        status = fit_least_squares(&problem, &c->best, c->err);
-    }
-    if (status == SP_OK) {
-        outcome->iterations = c->best.iterations;
-        outcome->evaluations += c->best.evaluations;
-        outcome->converged = c->best.converged;
-        count_step(c);
-    }
-    return status;
+    SP_TRY(fit_model_parameters(&outcome->model, parameters, c->err));
+    fit_problem problem = problem_of(c, &outcome->model, parameters, outcome->rows.weight);
+    SP_TRY(fit_least_squares(&problem, &c->best, c->err));
+    outcome->iterations = c->best.iterations;
+    outcome->evaluations += c->best.evaluations;
+    outcome->converged = c->best.converged;
+    count_step(c);
+    return SP_OK;
 }
 
 // Fits `model` once more with other weights, from the constants of c->best. `derivatives` may be
@@ -365,10 +346,7 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
                        const fit_derivatives *derivatives, fit_solution *solution)
 {
     fit_parameter parameters[FIT_CONSTANTS];
-    sp_status status = fit_model_parameters(model, parameters, c->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(fit_model_parameters(model, parameters, c->err));
     for (int i = 0; i < model->constant_count; i++) {
         parameters[i].start = c->best.constants[model->number[i]];
     }
@@ -376,7 +354,7 @@ static sp_status refit(calibration *c, const fit_model *model, const double *wei
     problem.tolerance = refit_tolerance;
     problem.most_iterations = MOST_REFIT_ITERATIONS;
     problem.derivatives = derivatives;
-    status = fit_least_squares(&problem, solution, c->err);
+    sp_status status = fit_least_squares(&problem, solution, c->err);
     c->outcome->evaluations += solution->evaluations;
     return status;
 }
@@ -432,12 +410,9 @@ static sp_status round_values(calibration *c)
             .undetermined = is_undetermined(c, i),
         };
     }
-    sp_status status =
-        fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
-    if (status == SP_OK) {
-        table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors);
-    }
-    return status;
+    SP_TRY(fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err));
+    table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors);
+    return SP_OK;
 }
 
 static sp_status find_correlations(calibration *c)
@@ -669,25 +644,21 @@ static sp_status predict_kept(calibration *c, fit_model *model, double *predicte
     for (int i = 0; i < model->constant_count; i++) {
         constants[i] = c->best.constants[model->number[i]];
     }
-    sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
-    if (status == SP_OK) {
-        table_errors(model->rows, predicted, NULL, result->kept);
-    }
-    return status;
+    SP_TRY(fit_model_predict(model, constants, NULL, predicted, c->err));
+    table_errors(model->rows, predicted, NULL, result->kept);
+    return SP_OK;
 }
 
 static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation_result *result)
 {
     fit_solution solution;
-    sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
-    if (status == SP_OK) {
-        table_errors(model->rows, solution.predicted, NULL, result->refitted);
-        for (int i = 0; i < model->constant_count; i++) {
-            result->constants[model->number[i]] = solution.constants[i];
-        }
-        fit_solution_fini(&solution);
+    SP_TRY(refit(c, model, model->rows->weight, NULL, &solution));
+    table_errors(model->rows, solution.predicted, NULL, result->refitted);
+    for (int i = 0; i < model->constant_count; i++) {
+        result->constants[model->number[i]] = solution.constants[i];
     }
-    return status;
+    fit_solution_fini(&solution);
+    return SP_OK;
 }
 
 static sp_status ablate(calibration *c, const fit_ablation *ablation, double *predicted,
@@ -696,10 +667,8 @@ static sp_status ablate(calibration *c, const fit_ablation *ablation, double *pr
     fit_model model;
     fit_rows rows = {0};
     result->name = ablation->name;
-    sp_status status = fit_model_init(c->spec, ablation, &model, c->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(fit_model_init(c->spec, ablation, &model, c->err));
+    sp_status status = SP_OK;
     model.rows = &c->outcome->rows;
     model.threads = c->outcome->model.threads;
     if (changes_scenarios(ablation)) {

@@ -398,11 +398,9 @@ void fit_document_apply(json_t *document, const json_t *settings)
 sp_status fit_document_check(const json_t *document, const char *source, sp_error *err)
 {
     sp_profile profile;
-    sp_status status = sp_profile_from_json(document, source, &profile, err);
-    if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    }
-    return status;
+    SP_TRY(sp_profile_from_json(document, source, &profile, err));
+    sp_profile_fini(&profile);
+    return SP_OK;
 }
 
 // The document of a valid profile by name or path, found as sp_profile_load finds it. The caller
@@ -428,10 +426,7 @@ sp_status fit_document_extend(const char *name, const char *file, json_t **docum
     const char *key;
     json_t *value;
     json_t *base = NULL;
-    sp_status status = sp_profile_document(name, &base, base_file, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_profile_document(name, &base, base_file, err));
     if (sp_profile_is_path(name) && sp_path_from(file, name, from_file, sizeof from_file)) {
         name = from_file;
     }
@@ -599,15 +594,11 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
                 asked[count++] = overrides[i];
             }
         }
-        sp_status status =
-            source->logs != NULL
-                ? sp_measurements_of_log(source->csv, source->logs, source->log_count, asked, count,
-                                         &rows->tables[t], err)
-                : sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t],
-                                       err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(source->logs != NULL
+                   ? sp_measurements_of_log(source->csv, source->logs, source->log_count, asked,
+                                            count, &rows->tables[t], err)
+                   : sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t],
+                                          err));
         rows->table_count++;
         sp_measured kind = rows->tables[t].kind;
         if (kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS) {
@@ -701,9 +692,8 @@ typedef struct prediction {
     double *predicted;
 } prediction;
 
-static sp_status predict_row(void *context, int worker, int row, sp_error *err)
+static sp_status predict_row(void *context, int worker SP_UNUSED, int row, sp_error *err)
 {
-    (void)worker;
     const prediction *p = context;
     if (p->wanted != NULL && p->wanted[row] == 0) {
         return SP_OK;

@@ -342,10 +342,7 @@ static sp_status descend_in_rounds(solver *s, gsl_multifit_nlinear_workspace *wo
             return fault(s, code);
         }
         bool stuck = false;
-        sp_status status = descend(s, work, &stuck);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(descend(s, work, &stuck));
         gsl_vector_memcpy(y, gsl_multifit_nlinear_position(work));
         // Trial steps may have been the last to be evaluated.
         if (predict_at(s, y) != SP_OK) {
@@ -366,12 +363,12 @@ static sp_status descend_in_rounds(solver *s, gsl_multifit_nlinear_workspace *wo
 // Without constants there is one prediction and nothing to choose.
 static sp_status predict_only(solver *s)
 {
-    sp_status status = predict(s, s->log_predicted);
-    for (size_t r = 0; status == SP_OK && r < s->residuals; r++) {
+    SP_TRY(predict(s, s->log_predicted));
+    for (size_t r = 0; r < s->residuals; r++) {
         double value = term(s, scaled_residual(s, s->row_of[r]));
         s->solution->loss += s->problem->weight[s->row_of[r]] * value * value;
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status solve(solver *s)

@@ -30,7 +30,7 @@ typedef struct samples {
 
 static void add_sample(samples *s, double x)
 {
-    sp_reserve((void **)&s->x, &s->capacity, s->count + 1, sizeof *s->x);
+    SP_RESERVE(s->x, s->capacity, s->count + 1);
     s->x[s->count++] = x;
 }
 
@@ -60,9 +60,7 @@ static bool note_value(fit_traced *found, samples *s, double share, const char *
         return false;
     }
     qsort(s->x, s->count, sizeof *s->x, sp_ascending_doubles);
-    sp_reserve((void **)&found->values, &found->value_capacity, found->value_count + 1,
-               sizeof *found->values);
-    fit_trace_value *v = &found->values[found->value_count++];
+    fit_trace_value *v = SP_ADDED(found->values, found->value_capacity, found->value_count);
     *v = (fit_trace_value){
         .unit = unit, .value = quantile(s, share), .spread = spread_of(s), .kernels = s->count};
     va_start(args, format);
@@ -77,9 +75,7 @@ static void note_absent(fit_traced *found, const char *section, const char *form
 static void note_absent(fit_traced *found, const char *section, const char *format, ...)
 {
     va_list args;
-    sp_reserve((void **)&found->absent, &found->absent_capacity, found->absent_count + 1,
-               sizeof *found->absent);
-    fit_trace_absent *a = &found->absent[found->absent_count++];
+    fit_trace_absent *a = SP_ADDED(found->absent, found->absent_capacity, found->absent_count);
     snprintf(a->section, sizeof a->section, "%s", section);
     va_start(args, format);
     vsnprintf(a->why, sizeof a->why, format, args);
@@ -153,14 +149,8 @@ static int by_shape(const void *a, const void *b)
 {
     const product *x = a;
     const product *y = b;
-    const int64_t of_x[] = {x->weight_gradient, x->n, x->k, x->m};
-    const int64_t of_y[] = {y->weight_gradient, y->n, y->k, y->m};
-    for (int i = 0; i < 4; i++) {
-        if (of_x[i] != of_y[i]) {
-            return of_x[i] < of_y[i] ? -1 : 1;
-        }
-    }
-    return 0;
+    int first = SP_ORDER_2(x, y, weight_gradient, n);
+    return first != 0 ? first : SP_ORDER_2(x, y, k, m);
 }
 
 // How often a number is the m and the k of a product. Tokens are the m of a forward and of an input
@@ -216,10 +206,9 @@ static void each_product(const tracing *t, sizes *s, product_visitor *visit, voi
     }
 }
 
-static void count_sizes(void *context, sizes *s, const sp_traced_op *op, double us)
+static void count_sizes(void *context SP_UNUSED, sizes *s, const sp_traced_op *op,
+                        double us SP_UNUSED)
 {
-    (void)context;
-    (void)us;
     size_uses *m = op->is_bf16 ? uses_of(s, op->of.product.m) : NULL;
     size_uses *k = op->is_bf16 ? uses_of(s, op->of.product.k) : NULL;
     if (m != NULL && k != NULL) {
@@ -230,8 +219,7 @@ static void count_sizes(void *context, sizes *s, const sp_traced_op *op, double 
 
 static void add_product(product_list *list, product p)
 {
-    sp_reserve((void **)&list->of, &list->capacity, list->count + 1, sizeof *list->of);
-    list->of[list->count++] = p;
+    *SP_ADDED(list->of, list->capacity, list->count) = p;
 }
 
 // A weight gradient is that of the matrix and of its transpose: PyTorch computes either.
@@ -559,13 +547,7 @@ static int by_group(const void *a, const void *b)
 {
     const traced_round *x = a;
     const traced_round *y = b;
-    if (x->kind != y->kind) {
-        return x->kind < y->kind ? -1 : 1;
-    }
-    if (x->ranks != y->ranks) {
-        return x->ranks < y->ranks ? -1 : 1;
-    }
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return SP_ORDER_3(x, y, kind, ranks, bytes);
 }
 
 static bool is_in_node(const sp_kineto *trace, const sp_traced_op *op)
@@ -623,7 +605,7 @@ static void list_rounds(const tracing *t, round_list *list)
             } else if (!is_in_node(trace, op)) {
                 list->outside++;
             } else {
-                sp_reserve((void **)&list->of, &list->capacity, list->count + 1, sizeof *list->of);
+                SP_RESERVE(list->of, list->capacity, list->count + 1);
                 list->of[list->count++] = (traced_round){
                     kind, op->of.collective.ranks, op->of.collective.bytes, 1e-3 * (double)ns};
             }
@@ -856,8 +838,8 @@ static sp_status measure(tracing *t, const char *base, const char *file, sp_erro
         return SP_OK;
     }
     name_profile(t, file);
-    sp_status status = fit_document_check(t->document, "calibration", err);
-    return status == SP_OK ? fit_document_extend(base, file, &t->document, err) : status;
+    SP_TRY(fit_document_check(t->document, "calibration", err));
+    return fit_document_extend(base, file, &t->document, err);
 }
 
 sp_status fit_traces(const sp_kineto *const *traces, int count, const char *base, const char *file,
@@ -866,14 +848,9 @@ sp_status fit_traces(const sp_kineto *const *traces, int count, const char *base
     char base_file[SP_PROFILE_PATH];
     *found = (fit_traced){0};
     tracing t = {.traces = traces, .count = count, .found = found};
-    sp_status status = sp_traces_check(traces, count, false, err);
-    if (status == SP_OK) {
-        status = sp_profile_load(base, &t.base, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_profile_document(base, &t.document, base_file, err);
+    SP_TRY(sp_traces_check(traces, count, false, err));
+    SP_TRY(sp_profile_load(base, &t.base, err));
+    sp_status status = sp_profile_document(base, &t.document, base_file, err);
     t.op_ns = sp_calloc((size_t)count, sizeof *t.op_ns);
     t.waits = sp_calloc((size_t)count, sizeof *t.waits);
     for (int i = 0; i < count; i++) {

@@ -1,5 +1,4 @@
 // Kernels by their names, as CUDA, ROCm and the libraries above them call them.
-#include <stdio.h>
 #include <string.h>
 
 #include "experiments/measure/kineto.h"

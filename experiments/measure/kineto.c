@@ -10,6 +10,7 @@
 
 #include "experiments/measure/traced_op.h"
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/scan.h"
 #include "sim/base/unpack.h"
 
@@ -221,10 +222,8 @@ static int32_t name_of(reader *r, const char *name)
     }
     if (place < 0) {
         place = (int32_t)trace->name_count;
-        sp_reserve((void **)&trace->names, &r->name_capacity, trace->name_count + 1,
-                   sizeof *trace->names);
-        sp_reserve((void **)&r->class_of, &r->class_capacity, trace->name_count + 1,
-                   sizeof *r->class_of);
+        SP_RESERVE(trace->names, r->name_capacity, trace->name_count + 1);
+        SP_RESERVE(r->class_of, r->class_capacity, trace->name_count + 1);
         r->class_of[place] = sp_kernel_class_of(name);
         trace->names[trace->name_count++] = sp_strdup(name);
         map_put(&r->names, key, place);
@@ -309,7 +308,7 @@ static bool read_event(reader *r)
 
 static void note_id(int64_t **ids, size_t *capacity, size_t place, int64_t id)
 {
-    sp_reserve((void **)ids, capacity, place + 1, sizeof **ids);
+    SP_RESERVE(*ids, *capacity, place + 1);
     (*ids)[place] = id;
 }
 
@@ -329,13 +328,12 @@ static void add_span(reader *r, event_category category, int64_t start_ns, int64
         op.thread = -1;
         op.start_ns = op.end_ns = 0;
         own = (int32_t)trace->op_count;
-        sp_reserve((void **)&trace->ops, &r->op_capacity, trace->op_count + 1, sizeof *trace->ops);
-        trace->ops[trace->op_count++] = op;
+        *SP_ADDED(trace->ops, r->op_capacity, trace->op_count) = op;
         trace->has_shapes = true;
     }
     int64_t device = e->device >= 0 ? e->device : integer_of(e->pid, 0);
     size_t place = trace->span_count;
-    sp_reserve((void **)&trace->spans, &r->span_capacity, place + 1, sizeof *trace->spans);
+    SP_RESERVE(trace->spans, r->span_capacity, place + 1);
     trace->spans[trace->span_count++] =
         (sp_traced_span){.start_ns = start_ns,
                          .duration_ns = duration_ns,
@@ -362,7 +360,7 @@ static void add_op(reader *r, int64_t start_ns, int64_t duration_ns)
     op.thread = thread_of(&r->event);
     op.start_ns = start_ns;
     op.end_ns = start_ns + duration_ns;
-    sp_reserve((void **)&trace->ops, &r->op_capacity, trace->op_count + 1, sizeof *trace->ops);
+    SP_RESERVE(trace->ops, r->op_capacity, trace->op_count + 1);
     if (op.external_id > 0) {
         map_put(&r->op_of, op.external_id, (int32_t)trace->op_count);
     }
@@ -375,8 +373,7 @@ static void add_launch(reader *r, int64_t start_ns, int64_t duration_ns)
     if (r->event.correlation <= 0) {
         return;
     }
-    sp_reserve((void **)&r->launches, &r->launch_capacity, r->launch_count + 1,
-               sizeof *r->launches);
+    SP_RESERVE(r->launches, r->launch_capacity, r->launch_count + 1);
     map_put(&r->launch_of, r->event.correlation, (int32_t)r->launch_count);
     r->launches[r->launch_count++] =
         (launch){r->event.correlation, start_ns, start_ns + duration_ns, thread_of(&r->event)};
@@ -394,8 +391,7 @@ static void add_step(reader *r)
             return;
         }
     }
-    sp_reserve((void **)&r->steps, &r->step_capacity, r->step_count + 1, sizeof *r->steps);
-    r->steps[r->step_count++] = number;
+    *SP_ADDED(r->steps, r->step_capacity, r->step_count) = number;
 }
 
 static bool add_event(reader *r)
@@ -580,10 +576,7 @@ static int by_thread_and_start(const void *a, const void *b)
 {
     const op_start *x = a;
     const op_start *y = b;
-    if (x->thread != y->thread) {
-        return x->thread < y->thread ? -1 : 1;
-    }
-    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+    return SP_ORDER_2(x, y, thread, start_ns);
 }
 
 // The innermost operator of a thread that runs at a moment: of those that began before it, the last
@@ -653,10 +646,7 @@ static int by_start(const void *a, const void *b)
 {
     const sp_traced_span *x = a;
     const sp_traced_span *y = b;
-    if (x->start_ns != y->start_ns) {
-        return x->start_ns < y->start_ns ? -1 : 1;
-    }
-    return (x->launched_ns > y->launched_ns) - (x->launched_ns < y->launched_ns);
+    return SP_ORDER_2(x, y, start_ns, launched_ns);
 }
 
 // ---- reading ----

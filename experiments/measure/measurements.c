@@ -628,10 +628,8 @@ sp_status sp_measured_case_evaluate(const sp_measured_case *measured, sp_measure
                                     const sp_profile *profile, double *predicted, sp_result *result,
                                     sp_error *err)
 {
-    sp_status status = evaluate(measured, kind, profile, result, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(evaluate(measured, kind, profile, result, err));
+    sp_status status = SP_OK;
     *predicted = value_of(kind, result);
     if (measured->baseline != NULL) {
         sp_result baseline = {0};
@@ -656,23 +654,19 @@ sp_status sp_measured_case_count(sp_measured_case *measured, sp_measured kind, s
     if (measured->cell[0] == '\0' || measured->reserved_bytes > 0) {
         return SP_OK;
     }
-    sp_status status = evaluate(measured, kind, NULL, &result, err);
-    if (status == SP_OK) {
-        measured->reserved_bytes = result.reserved_peak_bytes;
-        sp_result_fini(&result);
-    }
-    return status;
+    SP_TRY(evaluate(measured, kind, NULL, &result, err));
+    measured->reserved_bytes = result.reserved_peak_bytes;
+    sp_result_fini(&result);
+    return SP_OK;
 }
 
 sp_status sp_measured_case_predict(const sp_measured_case *measured, sp_measured kind,
                                    const sp_profile *profile, double *predicted, sp_error *err)
 {
     sp_result result = {0};
-    sp_status status = sp_measured_case_evaluate(measured, kind, profile, predicted, &result, err);
-    if (status == SP_OK) {
-        sp_result_fini(&result);
-    }
-    return status;
+    SP_TRY(sp_measured_case_evaluate(measured, kind, profile, predicted, &result, err));
+    sp_result_fini(&result);
+    return SP_OK;
 }
 
 // ---- measured values in a wrong unit ----
@@ -754,10 +748,7 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
     sp_status status = SP_OK;
     size_t off = 0;
     if (sp_measured_is_throughput(measurements->kind)) {
-        status = check_gpus(measurements, predicted, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(check_gpus(measurements, predicted, err));
     }
     for (size_t i = 0; i < measurements->count; i++) {
         off += is_off(measurements->cases[i].measured / predicted[i]);

@@ -3,7 +3,6 @@
 #include "experiments/measure/traced_op.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -368,7 +368,7 @@ static lane *lane_of(reader *r, int64_t rank)
     if (r->lane_count == LANES) {
         return &r->lanes[0];
     }
-    sp_reserve((void **)&r->lanes, &r->lane_capacity, r->lane_count + 1, sizeof *r->lanes);
+    SP_RESERVE(r->lanes, r->lane_capacity, r->lane_count + 1);
     r->lanes[r->lane_count] = (lane){.rank = rank, .last = -1};
     return &r->lanes[r->lane_count++];
 }
@@ -389,7 +389,7 @@ static void add_step(reader *r, sp_log_form form, step *s)
         r->steps[l->index] = *s;
         return;
     }
-    sp_reserve((void **)&r->steps, &r->step_capacity, r->step_count + 1, sizeof *r->steps);
+    SP_RESERVE(r->steps, r->step_capacity, r->step_count + 1);
     l->index = r->step_count;
     r->steps[r->step_count++] = *s;
     if (r->of_form[form]++ == 0) {
@@ -538,10 +538,8 @@ static sp_status read_file(reader *r, const char *path, sp_error *err)
 {
     FILE *file;
     colour state = NO_COLOUR;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = SP_OK;
     int c;
     while ((c = getc(file)) != EOF) {
         take_byte(r, &state, c);
@@ -587,16 +585,7 @@ static int in_order(const void *a, const void *b)
 {
     const step *x = a;
     const step *y = b;
-    if (x->file != y->file) {
-        return (x->file > y->file) - (x->file < y->file);
-    }
-    if (x->lane != y->lane) {
-        return (x->lane > y->lane) - (x->lane < y->lane);
-    }
-    if (x->part != y->part) {
-        return (x->part > y->part) - (x->part < y->part);
-    }
-    return (x->number > y->number) - (x->number < y->number);
+    return x->file != y->file ? SP_ORDER(x->file, y->file) : SP_ORDER_3(x, y, lane, part, number);
 }
 
 static bool same_part(const step *a, const step *b)
@@ -771,10 +760,7 @@ static void without_time(reader *r)
 static sp_status finish(reader *r, int skip, sp_error *err)
 {
     sp_training_log *log = r->log;
-    sp_status status = choose_form(r, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(choose_form(r, err));
     log->basis = basis_of(r);
     log->slow_from = (double)NAN;
     log->whole_run = log->form == SP_LOG_TRAINER;
@@ -906,11 +892,8 @@ static sp_status logged_ms(const sp_training_log *log, const sp_scenario *scenar
     if (log->form < 0) {
         return sp_error_set(err, SP_ERR_CONTENT, "%s: no line is of a step", log->files[0].path);
     }
-    sp_status status = sp_training_log_check(log, scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_evaluate_batches(scenario, &batches, err);
+    SP_TRY(sp_training_log_check(log, scenario, err));
+    sp_status status = sp_evaluate_batches(scenario, &batches, err);
     if (status == SP_OK) {
         sp_mean_step(&batches, &tokens, &samples);
         *ms = sp_training_log_ms(log, tokens, samples, sp_layout_ranks(&scenario->layout));

@@ -33,19 +33,15 @@ static double measured_mfu(double measured, double computed, sp_measured kind,
     return isfinite(share) ? share : 0.0;
 }
 
-static sp_status simulate_case(void *context, int worker, int row, sp_error *err)
+static sp_status simulate_case(void *context, int worker SP_UNUSED, int row, sp_error *err)
 {
-    (void)worker;
     const sp_validation *validation = context;
     const sp_measurements *measurements = validation->measurements;
     const sp_measured_case *measured = &measurements->cases[row];
     sp_validated_case *out = &validation->cases[row];
     sp_result result = {0};
-    sp_status status =
-        sp_measured_case_evaluate(measured, measurements->kind, NULL, &out->computed, &result, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_measured_case_evaluate(measured, measurements->kind, NULL, &out->computed, &result,
+                                     err));
     out->error = error_of(measured, measurements->kind, out->computed);
     out->fits = sp_result_fits(&result);
     out->memory_share = sp_result_memory_share(&result);

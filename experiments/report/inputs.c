@@ -61,13 +61,12 @@ static sp_status open_input(report_input *input, sp_error *err);
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
     *inputs = (report_inputs){.items = sp_calloc((size_t)count, sizeof *inputs->items)};
-    sp_status status = SP_OK;
-    for (int i = 0; i < count && status == SP_OK; i++) {
+    for (int i = 0; i < count; i++) {
         inputs->items[i].path = paths[i];
         inputs->count++;
-        status = open_input(&inputs->items[i], err);
+        SP_TRY(open_input(&inputs->items[i], err));
     }
-    return status;
+    return SP_OK;
 }
 
 void report_inputs_fini(report_inputs *inputs)
@@ -160,11 +159,10 @@ static sp_status recognise(report_input *input, sp_error *err)
     if (input->kind == REPORT_TRACE && input->timeline == NULL) {
         return wrong_value(input, "traceEvents", "an array", events, err);
     }
-    sp_status status = SP_OK;
-    for (int m = 0; schema != NULL && status == SP_OK && m < MEMBERS; m++) {
-        status = expect(input, &schemas[row].members[m], err);
+    for (int m = 0; schema != NULL && m < MEMBERS; m++) {
+        SP_TRY(expect(input, &schemas[row].members[m], err));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- a document read member by member, so that the events of a trace are never all in memory ----
@@ -256,10 +254,7 @@ static void drop(report_input *input)
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
     rewind(file);
-    sp_status status = sp_json_read_stream(file, INT64_MAX, input->path, &input->json, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_json_read_stream(file, INT64_MAX, input->path, &input->json, err));
     return json_is_object(input->json)
                ? sp_error_set(err, SP_ERR_SYNTAX, "%s: a zero byte is no JSON", input->path)
                : SP_OK;
@@ -407,8 +402,8 @@ sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
     if (begins_with_point(file)) {
         return read_lines(input, file, err);
     }
-    sp_status status = read_document(input, file, err);
-    return status == SP_OK ? keep_document(input, err) : status;
+    SP_TRY(read_document(input, file, err));
+    return keep_document(input, err);
 }
 
 static bool ends_in(const char *path, const char *ending)
@@ -426,11 +421,8 @@ static sp_status open_input(report_input *input, sp_error *err)
                             input->path);
     }
     FILE *file;
-    sp_status status = sp_unpacked_open(input->path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = report_input_read(input, file, err);
+    SP_TRY(sp_unpacked_open(input->path, &file, err));
+    sp_status status = report_input_read(input, file, err);
     if (ferror(file) != 0 && getc(file) == EOF && (errno == ENODATA || errno == EBADMSG)) {
         sp_error_clear(err);
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: not a whole gzip file", input->path);

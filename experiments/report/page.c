@@ -117,18 +117,17 @@ sp_status report_page_init(report_page *page, report_inputs *inputs, const repor
     page->timelines = (report_timeline **)sp_calloc(count, sizeof *page->timelines);
     page->titles = sp_calloc(count, sizeof *page->titles);
     page->paths = sp_calloc(count, sizeof *page->paths);
-    sp_status status = SP_OK;
-    for (int i = 0; i < inputs->count && status == SP_OK; i++) {
+    for (int i = 0; i < inputs->count; i++) {
         size_t batches = count_timelines(&inputs->items[i]);
-        for (size_t b = 0; b < batches && status == SP_OK; b++) {
-            status = take_timeline(page, &inputs->items[i], b, err);
+        for (size_t b = 0; b < batches; b++) {
+            SP_TRY(take_timeline(page, &inputs->items[i], b, err));
         }
         drop_ranks(&inputs->items[i]);
         if (inputs->items[i].kind != REPORT_PLAN) {
             add_figures(inputs->items[i].json);
         }
     }
-    return status == SP_OK ? check_sliders(page, err) : status;
+    return check_sliders(page, err);
 }
 
 void report_page_fini(report_page *page)
@@ -192,9 +191,8 @@ static void write_swept(sp_writer *out, const report_page *page)
     }
 }
 
-static void write_version(sp_writer *out, const report_page *page)
+static void write_version(sp_writer *out, const report_page *page SP_UNUSED)
 {
-    (void)page;
     sp_write(out, "slimpack %s", SP_VERSION);
 }
 

@@ -101,6 +101,8 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
 
 // Writes JSON of which no part can end the <script> element that holds it.
 void report_write_json(sp_writer *out, const json_t *json);
+// A text as JSON, or "?" where it is no UTF-8 (timeline.c).
+void report_write_text(sp_writer *out, const char *text);
 
 // ---- sliders ----
 

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/report/report.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 typedef struct place {
     size_t at;     // in the file
@@ -58,23 +58,16 @@ static place place_of(const json_t *row, size_t at)
                    .rank = SIZE_MAX};
 }
 
-static int compare_numbers(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
 // Points of the same work together, those that fit first, and of equals the first in the file.
 static int compare_works(const place *a, const place *b)
 {
-    if (a->work != b->work) {
-        return a->work < b->work ? -1 : 1;
-    }
-    return (int)b->fits - (int)a->fits;
+    int work = SP_ORDER(a->work, b->work);
+    return work != 0 ? work : (int)b->fits - (int)a->fits;
 }
 
 static int compare_places(const place *a, const place *b)
 {
-    return (a->at > b->at) - (a->at < b->at);
+    return SP_ORDER(a->at, b->at);
 }
 
 static int compare_times(const void *left, const void *right)
@@ -83,7 +76,7 @@ static int compare_times(const void *left, const void *right)
     const place *b = right;
     int works = compare_works(a, b);
     int tight = (int)a->tight - (int)b->tight;
-    int times = compare_numbers(a->ms, b->ms);
+    int times = SP_ORDER(a->ms, b->ms);
     return works != 0 ? works : tight != 0 ? tight : times != 0 ? times : compare_places(a, b);
 }
 
@@ -92,8 +85,8 @@ static int compare_memory(const void *left, const void *right)
     const place *a = left;
     const place *b = right;
     int works = compare_works(a, b);
-    int gib = compare_numbers(a->gib, b->gib);
-    int times = compare_numbers(a->ms, b->ms);
+    int gib = SP_ORDER(a->gib, b->gib);
+    int times = SP_ORDER(a->ms, b->ms);
     return works != 0 ? works : gib != 0 ? gib : times != 0 ? times : compare_places(a, b);
 }
 
@@ -102,8 +95,8 @@ static int compare_front(const void *left, const void *right)
     const place *a = left;
     const place *b = right;
     int works = compare_works(a, b);
-    int times = compare_numbers(a->whole_ms, b->whole_ms);
-    int gib = compare_numbers(a->gib, b->gib);
+    int times = SP_ORDER(a->whole_ms, b->whole_ms);
+    int gib = SP_ORDER(a->gib, b->gib);
     return works != 0 ? works : times != 0 ? times : gib != 0 ? gib : compare_places(a, b);
 }
 
@@ -112,7 +105,7 @@ static int compare_ranks(const void *left, const void *right)
     const place *a = left;
     const place *b = right;
     int fits = (int)b->fits - (int)a->fits;
-    int ranks = (a->rank > b->rank) - (a->rank < b->rank);
+    int ranks = SP_ORDER(a->rank, b->rank);
     return fits != 0 ? fits : ranks != 0 ? ranks : compare_places(a, b);
 }
 

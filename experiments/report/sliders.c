@@ -466,15 +466,6 @@ int64_t report_sliders_count(const report_sliders *sliders, int64_t *without_ans
 
 // ---- as JSON ----
 
-static void write_text(sp_writer *out, const char *text)
-{
-    json_t *string = json_string(text); // NULL where it is not UTF-8
-    json_t *fallback = string == NULL ? json_string("?") : NULL;
-    report_write_json(out, string != NULL ? string : fallback);
-    json_decref(string);
-    json_decref(fallback);
-}
-
 static void write_axis(sp_writer *out, const report_sliders *sliders, int a)
 {
     const axis *of = &sliders->axes[a];
@@ -567,10 +558,11 @@ void report_sliders_write(sp_writer *out, const report_sliders *sliders)
     }
     texts t = {.numbers = json_object(), .list = json_array()};
     sp_write(out, "{\"path\":");
-    write_text(out, strcmp(sliders->options.path, SP_STANDARD_INPUT) == 0 ? "SCENARIO"
-                                                                          : sliders->options.path);
+    report_write_text(out, strcmp(sliders->options.path, SP_STANDARD_INPUT) == 0
+                               ? "SCENARIO"
+                               : sliders->options.path);
     sp_write(out, ",\"words\":");
-    write_text(out, sliders->words);
+    report_write_text(out, sliders->words);
     sp_write(out, ",\"axes\":[");
     for (int a = 0; a < AXES; a++) {
         sp_write(out, "%s", a > 0 ? "," : "");

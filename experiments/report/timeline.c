@@ -137,8 +137,7 @@ static report_rank *find_rank(report_timeline *timeline, json_int_t process)
             return &timeline->ranks[i];
         }
     }
-    sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
-               sizeof *timeline->ranks);
+    SP_RESERVE(timeline->ranks, timeline->rank_capacity, timeline->rank_count + 1);
     timeline->last = timeline->rank_count++;
     timeline->ranks[timeline->last] = (report_rank){.process = process};
     return &timeline->ranks[timeline->last];
@@ -151,9 +150,7 @@ static report_track *find_track(report_rank *rank, json_int_t thread)
             return &rank->tracks[i];
         }
     }
-    sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
-               sizeof *rank->tracks);
-    report_track *track = &rank->tracks[rank->track_count++];
+    report_track *track = SP_ADDED(rank->tracks, rank->track_capacity, rank->track_count);
     *track = (report_track){.thread = thread};
     return track;
 }
@@ -172,8 +169,7 @@ static int64_t number_of(report_names *names, const char *name)
 
 static void add_to_track(report_timeline *timeline, report_track *track, const report_entry *entry)
 {
-    sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
-               sizeof *track->actions);
+    SP_RESERVE(track->actions, track->capacity, track->count + 1);
     bool told = entry->cause != NULL;
     track->actions[track->count++] =
         (report_action){.start_ns = entry->start_ns,
@@ -200,9 +196,8 @@ static int64_t *add_memory_point(report_memory *memory, int64_t time_ns)
 {
     size_t first = memory->kib_count;
     size_t keys = json_array_size(memory->keys);
-    sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-               sizeof *memory->points);
-    sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1, sizeof *memory->kib);
+    SP_RESERVE(memory->points, memory->capacity, memory->count + 1);
+    SP_RESERVE(memory->kib, memory->kib_capacity, first + keys + 1);
     memory->points[memory->count++] = (report_memory_point){time_ns, first};
     memory->kib_count += keys;
     return memory->kib + first;
@@ -260,13 +255,8 @@ static sp_status read_action(const reader *r, const json_t *event)
         .name = json_string_value(json_object_get(event, "name")),
         .kind = json_string_value(json_object_get(event, "cat")),
         .cause = json_string_value(json_object_get(json_object_get(event, "args"), "waited_for"))};
-    sp_status status = read_ns(r, event, "ts", &entry.start_ns);
-    if (status == SP_OK) {
-        status = read_ns(r, event, "dur", &entry.duration_ns);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_ns(r, event, "ts", &entry.start_ns));
+    SP_TRY(read_ns(r, event, "dur", &entry.duration_ns));
     if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
@@ -316,9 +306,7 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
     json_object_foreach (values, key, value) {
         json_array_append_new(keys, json_string(key));
     }
-    sp_reserve((void **)&rank->memory, &rank->memory_capacity, rank->memory_count + 1,
-               sizeof *rank->memory);
-    report_memory *memory = &rank->memory[rank->memory_count++];
+    report_memory *memory = SP_ADDED(rank->memory, rank->memory_capacity, rank->memory_count);
     *memory = (report_memory){.name = json_incref(name), .keys = keys};
     return memory;
 }
@@ -351,10 +339,7 @@ static sp_status read_counter(const reader *r, const json_t *event)
     if (!json_is_object(values)) {
         return event_error(r, "args", "an object", values);
     }
-    sp_status status = read_ns(r, event, "ts", &time_ns);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_ns(r, event, "ts", &time_ns));
     report_rank *rank = rank_of(r, event);
     return add_point(r, memory_of(rank, name, values), time_ns, values);
 }
@@ -613,7 +598,7 @@ static void write_rank(sp_writer *out, report_rank *rank)
     sp_write(out, "]}");
 }
 
-static void write_string(sp_writer *out, const char *text)
+void report_write_text(sp_writer *out, const char *text)
 {
     // A path may hold bytes that are not UTF-8.
     json_t *string = json_string(text);
@@ -627,9 +612,9 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
                            const char *title)
 {
     sp_write(out, "{\"path\":");
-    write_string(out, path);
+    report_write_text(out, path);
     sp_write(out, ",\"title\":");
-    write_string(out, title);
+    report_write_text(out, title);
     sp_write(out, ",\"names\":");
     report_write_json(out, timeline->names.list);
     sp_write(out, ",\"kinds\":");

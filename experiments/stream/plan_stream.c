@@ -53,10 +53,8 @@ static sp_status fill(stream_lines *lines, sp_error *err)
         lines->end = left;
     }
     if (lines->end == lines->capacity) {
-        void *buffer = lines->buffer;
-        size_t needed = lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES;
-        sp_reserve(&buffer, &lines->capacity, needed, 1);
-        lines->buffer = buffer;
+        SP_RESERVE(lines->buffer, lines->capacity,
+                   lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES);
     }
     errno = 0;
     long got = lines->source.read(lines->source.context, lines->buffer + lines->end,
@@ -92,10 +90,7 @@ sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_
             return SP_OK;
         }
         lines->searched = lines->end;
-        sp_status status = fill(lines, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(fill(lines, err));
     }
 }
 
@@ -175,10 +170,7 @@ static sp_status read_array(scanner *in)
                            "expected at least one length, got an empty array");
     }
     for (;;) {
-        sp_status status = read_element(in);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(read_element(in));
         skip_blanks(in);
         if (next_is(in, ']')) {
             break;
@@ -373,10 +365,7 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
     stream *s = context;
     batch_line *line = item;
     if (line->lacks_memory && !s->tried_settings) {
-        sp_status status = try_settings(s, line, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(try_settings(s, line, err));
     }
     return s->sink(s->sink_context, &line->answer, err);
 }
@@ -387,14 +376,11 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
 static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
 {
     s->planners = sp_calloc((size_t)s->options->threads, sizeof *s->planners);
-    sp_status status = SP_OK;
-    for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
-        status = sp_planner_new(scenario, &s->planners[t], err);
-        if (status == SP_OK) {
-            sp_planner_skip_settings(s->planners[t]);
-        }
+    for (int t = 0; t < s->options->threads; t++) {
+        SP_TRY(sp_planner_new(scenario, &s->planners[t], err));
+        sp_planner_skip_settings(s->planners[t]);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,

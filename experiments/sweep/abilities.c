@@ -1,6 +1,5 @@
 // What the software behind a scenario's stack cannot run of a point.
 #include <stdio.h>
-#include <string.h>
 
 #include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"

@@ -141,10 +141,7 @@ static sp_status acquire_batches(batch_cache *cache, const sp_scenario *scenario
         find_batches(cache, workload != NULL ? workload : json_null(), &scenario->workload);
     if (found == NULL) {
         pthread_mutex_unlock(&cache->mutex);
-        sp_status status = form_batches(scenario, workload, &made, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(form_batches(scenario, workload, &made, err));
         pthread_mutex_lock(&cache->mutex);
         made->next = cache->first;
         cache->first = made;
@@ -498,12 +495,10 @@ static char *write_line(const sweep_spec *spec, const sweep_row *point)
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err)
 {
-    sp_status status =
-        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err);
-    if (status == SP_OK) {
-        row->line = write_line(evaluator->spec, row);
-    }
-    return status;
+    SP_TRY(
+        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err));
+    row->line = write_line(evaluator->spec, row);
+    return SP_OK;
 }
 
 void sweep_row_fini(sweep_row *row)
@@ -726,7 +721,7 @@ static void make_symbols(sweep_summary *summary)
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + CHOSEN;
-    sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+    SP_RESERVE(symbols->items, symbols->capacity, count);
     for (size_t i = 0; i < settings->count; i++) {
         const sweep_symbol *setting = &settings->items[i];
         int c = chosen_at(setting->path);
@@ -835,8 +830,7 @@ static void rank(sweep_summary *summary, const sweep_best *point)
     if (at - first == summary->options.top) {
         return;
     }
-    sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
-               sizeof *summary->best);
+    SP_RESERVE(summary->best, summary->best_capacity, (size_t)count + 1);
     // The last of a full group makes room, else all behind it go one further.
     bool full = end - first == summary->options.top;
     memmove(&summary->best[at + 1], &summary->best[at],
@@ -879,8 +873,7 @@ static void add_to_front(sweep_summary *summary, const sweep_best *point)
                 (size_t)(summary->front_count - end) * sizeof *summary->front);
     }
     int64_t count = summary->front_count - (end - kept);
-    sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
-               sizeof *summary->front);
+    SP_RESERVE(summary->front, summary->front_capacity, (size_t)count + 1);
     int64_t at = kept;
     while (at > first && summary->front[at - 1].trial.figure[x] > own[x]) {
         at--;

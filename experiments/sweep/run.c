@@ -357,14 +357,12 @@ typedef struct runner {
 // The next of the points that are known, or, in a search that knows all before, of more.
 static sp_status next_combination(runner *run, int64_t *combination, bool *found, sp_error *err)
 {
-    sp_status status = sweep_choice_next(&run->choice, combination, found, err);
-    if (status == SP_OK && !*found && run->summary->written == run->choice.chosen_count) {
-        status = sweep_choice_extend(&run->choice, run->summary, err);
-        if (status == SP_OK) {
-            status = sweep_choice_next(&run->choice, combination, found, err);
-        }
+    SP_TRY(sweep_choice_next(&run->choice, combination, found, err));
+    if (!*found && run->summary->written == run->choice.chosen_count) {
+        SP_TRY(sweep_choice_extend(&run->choice, run->summary, err));
+        SP_TRY(sweep_choice_next(&run->choice, combination, found, err));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- running: lines of an earlier run ----
@@ -385,14 +383,12 @@ static sp_status take_line(runner *run, const char *line, size_t bytes, long num
 {
     int64_t combination = 0;
     bool found = false;
-    sp_status status = next_combination(run, &combination, &found, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(next_combination(run, &combination, &found, err));
     const sweep_line_place place = {.path = run->file.path, .number = number};
     sweep_row row = {.combination = combination};
-    status = found ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
-                   : sweep_line_of_other(run->spec, &place, "is past the last point", err);
+    sp_status status = found
+                           ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
+                           : sweep_line_of_other(run->spec, &place, "is past the last point", err);
     status =
         status == SP_OK ? same_stack_rule(run->options->within_stack, &row, &place, err) : status;
     status = status == SP_OK ? sweep_summary_add(run->summary, &row, err) : status;
@@ -642,10 +638,7 @@ static sp_status open_shards(const char *const *files, int count, shard_file *sh
 {
     for (int i = 0; i < count; i++) {
         shards[i].path = files[i];
-        sp_status status = sp_input_open(files[i], &shards[i].lines, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_input_open(files[i], &shards[i].lines, err));
         next_line(&shards[i]);
     }
     return SP_OK;

@@ -334,8 +334,7 @@ static sweep_symbol *symbol_at(lister *list, int axis, int64_t count)
     sweep_symbol symbol = {.axis = axis};
     symbol.path = sp_strdup(list->path);
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
-    sp_reserve((void **)&symbols->items, &symbols->capacity, symbols->count + 1,
-               sizeof *symbols->items);
+    SP_RESERVE(symbols->items, symbols->capacity, symbols->count + 1);
     symbols->items[symbols->count] = symbol;
     return &symbols->items[symbols->count++];
 }
@@ -540,16 +539,16 @@ static sp_status check_keys_of(const sweep_spec *spec, const int64_t digit[SWEEP
 static sp_status check_keys(const sweep_spec *spec, sp_error *err)
 {
     int64_t digit[SWEEP_AXES] = {0};
-    sp_status status = check_keys_of(spec, digit, err);
-    for (int a = 0; status == SP_OK && a < spec->axis_count; a++) {
-        for (digit[a] = 1; status == SP_OK && digit[a] < spec->axes[a].count; digit[a]++) {
+    SP_TRY(check_keys_of(spec, digit, err));
+    for (int a = 0; a < spec->axis_count; a++) {
+        for (digit[a] = 1; digit[a] < spec->axes[a].count; digit[a]++) {
             if (json_is_object(json_array_get(spec->axes[a].values, (size_t)digit[a]))) {
-                status = check_keys_of(spec, digit, err);
+                SP_TRY(check_keys_of(spec, digit, err));
             }
         }
         digit[a] = 0;
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sweep_spec_read(const char *path, sweep_spec *spec, sp_error *err)

@@ -353,7 +353,7 @@ static const char *last_part(const char *path)
 static int add_node(parser *in, sweep_node node)
 {
     sweep_where *where = in->where;
-    sp_reserve((void **)&where->nodes, &where->capacity, where->count + 1, sizeof *where->nodes);
+    SP_RESERVE(where->nodes, where->capacity, where->count + 1);
     where->nodes[where->count] = node;
     return (int)where->count++;
 }

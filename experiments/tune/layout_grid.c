@@ -532,8 +532,7 @@ static sp_status list_points(const sweep_layouts_options *options, sweep_layouts
     if (status != SP_OK) {
         return status;
     }
-    sp_reserve((void **)&all->point, &capacity, (size_t)(all->count + count) + 1,
-               sizeof *all->point);
+    SP_RESERVE(all->point, capacity, (size_t)(all->count + count) + 1);
     sweep_cursor_begin(&cursor, &all->spec[strategy]);
     for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
          status = sweep_cursor_next(&cursor, &found, err)) {

@@ -195,9 +195,8 @@ static sp_status bound_points(finder *f, sp_error *err)
             f->wanted[f->wanted_count++] = work;
         }
     }
-    sp_status status =
-        sp_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
-    for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
+    SP_TRY(sp_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err));
+    for (int64_t i = 0; i < all->count; i++) {
         all->point[i].bound_ms = work_bound_of(f, &all->point[i]);
         double most = all->point[i].strategy == 0 ? most_states_of_first : 1.0;
         all->point[i].too_big =
@@ -205,7 +204,7 @@ static sp_status bound_points(finder *f, sp_error *err)
         all->point[i].guess_ms = guess_of(f, &all->point[i]);
         all->point[i].after = after_of(f, &all->point[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- which points are evaluated, with how much effort, and of which blocks are counted ----
@@ -285,16 +284,13 @@ static sp_status evaluate_one(void *context, int worker, int job, sp_error *err)
     sweep_layout *point = f->block[job];
     const sweep_evaluator *evaluator = &f->evaluator[point->strategy];
     sweep_trial trial;
-    sp_status status =
-        sweep_evaluate_point(evaluator, worker, point->combination, &trial, NULL, err);
+    SP_TRY(sweep_evaluate_point(evaluator, worker, point->combination, &trial, NULL, err));
     // One that is stopped stays what it was.
-    if (status == SP_OK) {
-        point->trial = trial;
-        point->evaluated = true;
-        point->hurried = evaluator->options.effort_percent > 0;
-        point->counted = evaluator->options.allocator_peak;
-    }
-    return status;
+    point->trial = trial;
+    point->evaluated = true;
+    point->hurried = evaluator->options.effort_percent > 0;
+    point->counted = evaluator->options.allocator_peak;
+    return SP_OK;
 }
 
 // Evaluates those of a block, at a share of the effort (0: all) of strategies that search by
@@ -868,10 +864,8 @@ static int list_uncounted(const finder *f, sweep_layout **block)
 static sp_status rank_all(finder *f, sp_error *err)
 {
     sweep_layout *block[BLOCK];
-    sp_status status = SP_OK;
     int count = 1;
-    for (rank_points(f->layouts); status == SP_OK && count > 0 && f->counted < MOST_COUNTED;
-         rank_points(f->layouts)) {
+    for (rank_points(f->layouts); count > 0 && f->counted < MOST_COUNTED; rank_points(f->layouts)) {
         int alike = 0;
         count = list_uncounted(f, block);
         // One kind at a time: hurried searches are repeated as they were.
@@ -881,12 +875,12 @@ static sp_status rank_all(finder *f, sp_error *err)
             }
         }
         if (alike > 0) {
-            status =
-                evaluate_block(f, block, alike, block[0]->hurried ? HURRY_PERCENT : 0, true, err);
+            SP_TRY(
+                evaluate_block(f, block, alike, block[0]->hurried ? HURRY_PERCENT : 0, true, err));
         }
         f->counted += alike;
     }
-    return status;
+    return SP_OK;
 }
 
 // Does a lack less memory than b, or has it a plan or a scenario at least where b has none?

@@ -25,6 +25,13 @@ char *sp_strdup(const char *text);
 
 // Makes room for at least `needed` elements in *items (capacity *capacity), growing by half.
 void sp_reserve(void **items, size_t *capacity, size_t needed, size_t element_bytes);
+#define SP_RESERVE(items, capacity, needed) \
+    sp_reserve((void **)&(items), &(capacity), (needed), sizeof *(items))
+
+// One more element behind the first `count`, which it counts: *SP_ADDED(list, capacity, count) = x.
+// What is assigned must not read the array, which may move.
+#define SP_ADDED(items, capacity, count) \
+    (SP_RESERVE(items, capacity, (count) + 1), &(items)[(count)++])
 
 // Blocks that are freed together: the working memory of one function or one search. All zero: none.
 typedef struct sp_arena {

@@ -158,7 +158,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
     *bytes = 0;
     while (*bytes <= SP_CSV_BYTES) {
         // One byte stays free for the terminator of the last cell.
-        sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1);
+        SP_RESERVE(csv->text, capacity, *bytes + 65536);
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
         if (got == 0) {
             return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
@@ -187,20 +187,11 @@ const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
 
 // ---- records ----
 
-static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
-{
-    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1, sizeof *cell);
-    reader->csv->cells[reader->count++] = *cell;
-}
-
 // The text of a field ends where it lies, over what comes behind it and was read.
 static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
 {
     sp_csv_field field;
-    sp_status status = sp_csv_next_field(record, &field, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_csv_next_field(record, &field, reader->err));
     char *text = reader->csv->text + (field.text - reader->csv->text);
     const char *quote = field.quoted ? NULL : memchr(field.text, '"', field.bytes);
     *cell = (sp_csv_cell){.text = text, .line = (int)field.line, .column = field.column};
@@ -259,27 +250,25 @@ static sp_status read_record(csv_reader *reader, sp_csv_record *record)
     const sp_csv *csv = reader->csv;
     int kept = csv->columns > 0 ? csv->columns : SP_CSV_COLUMNS;
     sp_csv_cell extra = {0};
-    sp_status status = SP_OK;
     int cells = 0;
-    for (; status == SP_OK && record->at != NULL; cells++) {
+    for (; record->at != NULL; cells++) {
         sp_csv_cell cell = {0};
-        status = read_cell(reader, record, &cell);
-        if (status == SP_OK && cells < kept) {
-            keep_cell(reader, &cell);
+        SP_TRY(read_cell(reader, record, &cell));
+        if (cells < kept) {
+            *SP_ADDED(reader->csv->cells, reader->capacity, reader->count) = cell;
         }
         extra = cells == csv->columns ? cell : extra;
     }
-    return status == SP_OK ? end_record(reader, cells, &extra) : status;
+    return end_record(reader, cells, &extra);
 }
 
 static sp_status read_records(csv_reader *reader)
 {
-    sp_status status = SP_OK;
     if (memchr(reader->at, '\0', (size_t)(reader->end - reader->at)) != NULL) {
         return sp_error_set(reader->err, SP_ERR_SYNTAX,
                             "%s: holds bytes of value 0: is it a text file?", reader->source);
     }
-    while (status == SP_OK && reader->at < reader->end) {
+    while (reader->at < reader->end) {
         size_t left = (size_t)(reader->end - reader->at);
         size_t bytes = sp_csv_record_bytes(reader->at, left, reader->delimiter);
         bytes = bytes > 0 ? bytes : left;
@@ -293,11 +282,11 @@ static sp_status read_records(csv_reader *reader)
         record.end -= record.end > record.at && record.end[-1] == '\r';
         reader->at += bytes;
         if (record.end > record.at) {
-            status = read_record(reader, &record);
+            SP_TRY(read_record(reader, &record));
         }
         reader->line = record.line + 1;
     }
-    return status;
+    return SP_OK;
 }
 
 static void check_header(csv_reader *reader)
@@ -353,11 +342,8 @@ sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
     size_t bytes = 0;
     *csv = (sp_csv){0};
     FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = read_bytes(file, path, csv, &bytes, err);
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = read_bytes(file, path, csv, &bytes, err);
     fclose(file);
     if (status != SP_OK) {
         sp_csv_fini(csv);

@@ -484,10 +484,7 @@ sp_status sp_output_open(sp_output *out, const char *path, sp_error *err)
             open_descriptor(descriptor == STDOUT_FILENO ? standard_output : descriptor, "w");
         return out->file != NULL ? SP_OK : failed(path, errno, err);
     }
-    sp_status status = look_at(path, &at, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(look_at(path, &at, err));
     bool beside = !at.there || S_ISREG(at.info.st_mode);
     if (beside && open_beside(out, &at)) {
         return SP_OK;

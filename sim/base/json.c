@@ -234,11 +234,9 @@ static sp_status read_open(FILE *file, int64_t limit_bytes, const char *source,
     char *text = NULL;
     size_t bytes = 0;
     *root = NULL;
-    sp_status status = read_stream(file, source, limit_bytes, &text, &bytes, err);
-    if (status == SP_OK) {
-        status = read_text(text, bytes, source, root, err);
-        sp_free(text);
-    }
+    SP_TRY(read_stream(file, source, limit_bytes, &text, &bytes, err));
+    sp_status status = read_text(text, bytes, source, root, err);
+    sp_free(text);
     return status;
 }
 
@@ -511,27 +509,19 @@ double sp_object_real(sp_object *object, const char *key, double fallback, doubl
 bool sp_object_bool(sp_object *object, const char *key, bool fallback)
 {
     const json_t *value = sp_object_get(object, key);
-    if (value == NULL) {
-        return fallback;
-    }
-    if (!json_is_boolean(value)) {
+    if (value != NULL && !json_is_boolean(value)) {
         sp_object_expected(object, key, value, "true or false");
-        return fallback;
     }
-    return json_is_true(value);
+    return json_is_boolean(value) ? json_is_true(value) : fallback;
 }
 
 const char *sp_object_string(sp_object *object, const char *key, const char *fallback)
 {
     const json_t *value = sp_object_get(object, key);
-    if (value == NULL) {
-        return fallback;
-    }
-    if (!json_is_string(value)) {
+    if (value != NULL && !json_is_string(value)) {
         sp_object_expected(object, key, value, "a string");
-        return fallback;
     }
-    return json_string_value(value);
+    return json_is_string(value) ? json_string_value(value) : fallback;
 }
 
 void sp_object_text(sp_object *object, const char *key, const char *fallback, char *to,

@@ -99,14 +99,12 @@ static sp_status read_place(lookup_call lookup, const launcher *l, sp_launcher_p
                             sp_error *err)
 {
     *place = (sp_launcher_place){.local_rank = -1, .variable = l->rank};
-    sp_status status =
-        get_number(lookup, first_set(lookup, l->ranks), 1, SP_LAUNCHER_RANKS, &place->ranks, err);
-    if (status == SP_OK) {
-        status = get_number(lookup, l->rank, 0, place->ranks - 1, &place->rank, err);
-    }
+    SP_TRY(
+        get_number(lookup, first_set(lookup, l->ranks), 1, SP_LAUNCHER_RANKS, &place->ranks, err));
+    SP_TRY(get_number(lookup, l->rank, 0, place->ranks - 1, &place->rank, err));
     const char *local = first_set(lookup, l->local);
-    if (status == SP_OK && sp_launcher_get(lookup, local) != NULL) {
-        status = get_number(lookup, local, 0, place->ranks - 1, &place->local_rank, err);
+    if (sp_launcher_get(lookup, local) != NULL) {
+        SP_TRY(get_number(lookup, local, 0, place->ranks - 1, &place->local_rank, err));
     }
     const char *here = l->here != NULL ? sp_launcher_get(lookup, l->here) : NULL;
     const char *machines = l->machines != NULL ? sp_launcher_get(lookup, l->machines) : NULL;
@@ -114,7 +112,7 @@ static sp_status read_place(lookup_call lookup, const launcher *l, sp_launcher_p
     place->local_ranks = local_ranks > 0 && local_ranks <= place->ranks ? (int)local_ranks : 0;
     place->one_machine =
         place->local_ranks == place->ranks || (machines != NULL && strcmp(machines, "1") == 0);
-    return status;
+    return SP_OK;
 }
 
 // One that was started inside the other has the variables of both, and either may be meant.
@@ -124,13 +122,13 @@ static sp_status check_agreement(lookup_call lookup, const sp_launcher_place *pl
     if (place->variable != launchers[OPEN_MPI].rank || !is_started_by(lookup, &launchers[PMI])) {
         return SP_OK;
     }
-    sp_status status = read_place(lookup, &launchers[PMI], &other, err);
-    if (status == SP_OK && (other.rank != place->rank || other.ranks != place->ranks)) {
-        status = sp_error_set(
+    SP_TRY(read_place(lookup, &launchers[PMI], &other, err));
+    if (other.rank != place->rank || other.ranks != place->ranks) {
+        return sp_error_set(
             err, SP_ERR_USAGE, "environment: %s says rank %d of %d, but %s says rank %d of %d",
             place->variable, place->rank, place->ranks, other.variable, other.rank, other.ranks);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_launcher_read(lookup_call lookup, bool torchrun, sp_launcher_place *place,

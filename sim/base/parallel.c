@@ -28,7 +28,7 @@ void sp_stop_at(double clock_s)
     atomic_store_explicit(&stop_at_s, clock_s, memory_order_relaxed);
 }
 
-bool sp_stop_is_late(void)
+static bool is_late(void)
 {
     double at_s = atomic_load_explicit(&stop_at_s, memory_order_relaxed);
     return at_s > 0.0 && sp_clock_s() >= at_s;
@@ -41,15 +41,14 @@ bool sp_stop_by_request(void)
 
 bool sp_stop_requested(void)
 {
-    return sp_stop_by_request() || sp_stop_is_late();
+    return sp_stop_by_request() || is_late();
 }
 
 sp_status sp_stop_check(sp_error *err)
 {
-    return sp_stop_requested()
-               ? sp_error_set(err, SP_ERR_STOPPED,
-                              sp_stop_is_late() ? "the time is up" : "stopped by a signal")
-               : SP_OK;
+    return sp_stop_requested() ? sp_error_set(err, SP_ERR_STOPPED,
+                                              is_late() ? "the time is up" : "stopped by a signal")
+                               : SP_OK;
 }
 
 typedef struct shared {

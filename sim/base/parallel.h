@@ -15,7 +15,6 @@ void sp_stop_forget(void);
 bool sp_stop_requested(void);
 // A stop that comes by itself at a time of sp_clock_s(); 0: none does. sp_stop_forget() forgets it.
 void sp_stop_at(double clock_s);
-bool sp_stop_is_late(void);    // has that time come?
 bool sp_stop_by_request(void); // did somebody ask?
 // SP_OK, or SP_ERR_STOPPED where a stop was asked for.
 sp_status sp_stop_check(sp_error *err);

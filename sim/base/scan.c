@@ -302,7 +302,7 @@ bool sp_scan_text(sp_scan *s, size_t most, const char **text, size_t *bytes)
             return false;
         }
         if (n == s->room) {
-            sp_reserve((void **)&s->text, &s->room, n + 1, 1);
+            SP_RESERVE(s->text, s->room, n + 1);
         }
         s->text[n++] = c;
         s->next++;

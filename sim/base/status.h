@@ -8,10 +8,12 @@
 #if defined(__GNUC__)
 #define SP_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 #define SP_NORETURN __attribute__((noreturn))
+#define SP_UNUSED __attribute__((unused)) // behind an argument that all of a kind of function have
 #define SP_EXPORT __attribute__((visibility("default")))
 #else
 #define SP_PRINTF(fmt_index, first_arg)
 #define SP_NORETURN
+#define SP_UNUSED
 #define SP_EXPORT
 #endif
 
@@ -92,6 +94,15 @@ sp_status sp_error_in(sp_error *err, sp_status status, const char *source, const
 
 // Adds the messages of another record and returns the status of that record.
 sp_status sp_error_add(sp_error *err, const sp_error *from);
+
+// Ends the function that it stands in with the status of the call, unless that is SP_OK.
+#define SP_TRY(call)              \
+    do {                          \
+        sp_status tried = (call); \
+        if (tried != SP_OK) {     \
+            return tried;         \
+        }                         \
+    } while (0)
 
 // Shorthand for SP_ERR_NO_MEMORY with what was being allocated.
 sp_status sp_error_no_memory(sp_error *err, const char *what);

@@ -45,6 +45,11 @@ static inline int64_t sp_larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static inline int64_t sp_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 // Behind a noun of so many: "1 step", "2 steps".
 static inline const char *sp_plural(int64_t count)
 {

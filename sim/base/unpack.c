@@ -42,10 +42,8 @@ sp_status sp_unpacked_open(const char *path, FILE **file, sp_error *err)
 {
     FILE *packed;
     *file = NULL;
-    sp_status status = sp_input_open(path, &packed, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_input_open(path, &packed, err));
+    sp_status status = SP_OK;
     int descriptor = dup(fileno(packed));
     gzFile from = descriptor >= 0 ? gzdopen(descriptor, "rb") : NULL;
     const cookie_io_functions_t calls = {

@@ -72,14 +72,13 @@ static void cut(const sp_pack_list *list, const sp_pack *pack, int64_t block_tok
             int64_t left = end_of_rank(blocks, owner) - row;
             next = next < end ? next : end;
             next = homes && next - at > left ? at + left : next;
-            sp_reserve((void **)&blocks->block, &blocks->capacity, blocks->count + 1,
-                       sizeof *blocks->block);
-            blocks->block[blocks->count++] = (sp_i_block_of){.tokens = next - at,
-                                                             .context = at,
-                                                             .row = row,
-                                                             .sample = slice->sample,
-                                                             .home = owner,
-                                                             .rank = owner};
+            *SP_ADDED(blocks->block, blocks->capacity, blocks->count) =
+                (sp_i_block_of){.tokens = next - at,
+                                .context = at,
+                                .row = row,
+                                .sample = slice->sample,
+                                .home = owner,
+                                .rank = owner};
             row += next - at;
             at = next;
         }

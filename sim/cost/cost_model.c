@@ -189,10 +189,7 @@ static sp_status add_searching(sp_cost_model *cost, sp_error *err)
 sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model **searching,
                                   sp_error *err)
 {
-    sp_status status = cost->searching == NULL ? add_searching(cost, err) : SP_OK;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(cost->searching == NULL ? add_searching(cost, err) : SP_OK);
     *searching = cost->searching;
     return index > 0 ? sp_cost_model_searching(*searching, index - 1, searching, err) : SP_OK;
 }
@@ -781,7 +778,7 @@ static int32_t find_row(known_loads *known, const sp_unit_load *load, int32_t dp
         }
         slot = (slot + 1) & (known->slot_count - 1);
     }
-    sp_reserve((void **)&known->items, &known->capacity, known->count + 1, sizeof *known->items);
+    SP_RESERVE(known->items, known->capacity, known->count + 1);
     known->slots[slot] = (int32_t)known->count;
     known->items[known->count] = (known_load){*load, dp_count, 0};
     return (int32_t)known->count++;
@@ -840,7 +837,7 @@ static sp_status fill_list(const filler *f, int side, bool backward, size_t *row
         sp_unit_load load = load_of(f, side, k, backward);
         row_of[k] = find_row(&known, &load, pack->dp_count);
         if (known.count > *rows) {
-            sp_reserve((void **)&to->unit, &capacity, known.count * classes, sizeof *to->unit);
+            SP_RESERVE(to->unit, capacity, known.count * classes);
             // A merged pack is sharded over its data-parallel ranks like context parallelism.
             sp_layout layout = *cost->layout;
             layout.cp *= pack->dp_count;

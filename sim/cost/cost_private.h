@@ -97,8 +97,6 @@ typedef struct sp_i_token_times {
 
 // ---- dispatchers that send a token once to each node and rank (expert_dispatch.c) ----
 
-// SMs that the kernels of a stack's dispatcher hold.
-int sp_i_dispatcher_sms(const sp_stack *stack);
 // The share by which products beside them take longer: they have the other SMs alone.
 double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack);
 

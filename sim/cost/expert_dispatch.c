@@ -31,7 +31,8 @@ static const struct {
 // An H100's and H800's, where a profile does not say how many SMs its GPU has.
 #define USUAL_SMS 132
 
-int sp_i_dispatcher_sms(const sp_stack *stack)
+// SMs that the kernels of a stack's dispatcher hold.
+static int dispatcher_sms(const sp_stack *stack)
 {
     return stack->dispatcher_sms > 0 ? (int)stack->dispatcher_sms
                                      : dispatchers[stack->dispatcher].sms;
@@ -40,7 +41,7 @@ int sp_i_dispatcher_sms(const sp_stack *stack)
 double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack)
 {
     int all = timer->profile->gemm_model.sms > 0 ? timer->profile->gemm_model.sms : USUAL_SMS;
-    int taken = sp_i_dispatcher_sms(stack);
+    int taken = dispatcher_sms(stack);
     return (double)taken / (taken < all ? all - taken : 1);
 }
 
@@ -146,7 +147,7 @@ double sp_i_routed_s_per_token(const sp_op_timer *timer, const sp_stack *stack, 
     sp_dispatcher by = stack->dispatcher;
     sp_i_routed_bytes bytes = sp_i_routed_bytes_of(op, group, etp);
     double row = op->bytes_per_token / op->token_share;
-    double sms_per_s = sp_i_dispatcher_sms(stack) * dispatchers[by].sm_bytes_per_s *
+    double sms_per_s = dispatcher_sms(stack) * dispatchers[by].sm_bytes_per_s *
                        (op->returns ? dispatchers[by].combine_share : 1.0);
     double nvlink_per_s = dispatchers[by].nvlink_share * timer->cluster->nvlink_bytes_per_s;
     double nics = sp_i_nic_share_bytes_per_s(timer);

@@ -292,9 +292,8 @@ static void scan_all(scan *s, visit look)
 }
 
 // From above: what packs of `tokens` take.
-static void find_rate(scan *s, double tokens, double next, part_times of_part)
+static void find_rate(scan *s, double tokens, double next SP_UNUSED, part_times of_part)
 {
-    (void)next;
     for (lines *l = s->of; l < s->of + s->classes; l++) {
         double time_s[SIDES];
         add_parts(s, l->stage, of_part, time_s);

@@ -65,6 +65,13 @@ int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]
     return count;
 }
 
+json_t *sp_uncalibrated_json(const sp_uncalibrated *use)
+{
+    char lines[SP_RANGES][160];
+    int count = sp_uncalibrated_lines(use, lines);
+    return sp_json_lines(lines[0], sizeof lines[0], count);
+}
+
 void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
                      double last)
 {

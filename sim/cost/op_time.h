@@ -24,6 +24,7 @@ typedef struct sp_uncalibrated {
 // "gemm: cube edge 120 to 980 (calibrated 1024 to 10240)" and the like, one line per kind used
 // outside its table, and one for attention both ways. Returns the number of lines.
 int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]);
+json_t *sp_uncalibrated_json(const sp_uncalibrated *use);
 
 typedef struct sp_op_timer {
     const sp_cluster *cluster;

@@ -647,9 +647,7 @@ static void add_zone(sp_i_pack_timer *packs, const view *of, const sp_op_timer *
     int32_t zone = list->slices[pack->first_slice].zone;
     int ranks = zone != 0 ? sp_zone_ranks(zone) : pack->dp_count;
     const variant *v = variant_of(packs, ranks);
-    void *parts = z->part;
-    sp_reserve(&parts, &z->capacity, z->count + 1, sizeof *z->part);
-    z->part = parts;
+    SP_RESERVE(z->part, z->capacity, z->count + 1);
     sp_i_attention attention = attention_of(packs, v, of, timer);
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);

@@ -318,15 +318,12 @@ static bool find_file(const char *name, char path[SP_PROFILE_PATH])
 static sp_status find_meant(const char *name, char path[SP_PROFILE_PATH], sp_error *err)
 {
     name_list *list = NULL;
-    sp_status status = all_names(&list, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(all_names(&list, err));
     bool found = false;
     for (int i = 0; i < list->count && !found; i++) {
         found = sp_same_name(list->name[i], name) && find_file(list->name[i], path);
     }
-    status = found ? SP_OK : unknown_name(name, list, err);
+    sp_status status = found ? SP_OK : unknown_name(name, list, err);
     sp_free(list);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 
 // The part of a micro-batch's time that one pack takes.
@@ -549,10 +550,7 @@ static unit unit_of(const sp_pack_list *packs, sp_action action)
 
 static void append(unit_list *list, unit made)
 {
-    void *units = list->units;
-    sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units);
-    list->units = units;
-    list->units[list->count++] = made;
+    *SP_ADDED(list->units, list->capacity, list->count) = made;
 }
 
 static sp_status not_in_step(const exchange *x, const sp_plan *plan, int dp_rank, int pp_rank,
@@ -617,10 +615,7 @@ static int compare_workers(const void *left, const void *right)
 {
     const worker *a = left;
     const worker *b = right;
-    if (a->unit->pairs2 != b->unit->pairs2) {
-        return a->unit->pairs2 < b->unit->pairs2 ? -1 : 1;
-    }
-    return a->rank < b->rank ? -1 : 1;
+    return SP_ORDER_2(a, b, unit->pairs2, rank);
 }
 
 static int64_t attention_ns(const exchange *x, const worker *w, bool backward)

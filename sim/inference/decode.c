@@ -787,13 +787,6 @@ static json_t *host_source_json(const sp_decode_spec *spec, const sp_decode_mach
                : json_null();
 }
 
-static json_t *uncalibrated_json(const sp_decode_result *result)
-{
-    char lines[SP_RANGES][160];
-    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
-    return sp_json_lines(lines[0], sizeof lines[0], count);
-}
-
 json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machine *machine,
                               const sp_decode_result *result)
 {
@@ -813,7 +806,7 @@ json_t *sp_decode_result_json(const sp_decode_spec *spec, const sp_decode_machin
                                              SP_JSON("level", sp_level_names[result->level]))),
         SP_JSON("host_source", host_source_json(spec, machine, result)),
         SP_JSON("extrapolated", sp_decode_extrapolates(spec)),
-        SP_JSON("uncalibrated", uncalibrated_json(result)),
+        SP_JSON("uncalibrated", sp_uncalibrated_json(&result->uncalibrated)),
         SP_JSON("warnings", warnings_json(spec, machine, result)),
         SP_JSON("not_modelled", sp_json_texts(sp_decode_not_modelled)), SP_JSON("seed", spec->seed),
         SP_JSON("version", SP_VERSION));

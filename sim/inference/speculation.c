@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 const char *const sp_decode_method_names[] = {"plain", "eagle", "heterospec", NULL};
 
@@ -211,8 +212,7 @@ static int by_x(const void *left, const void *right)
 {
     const sp_sample *a = left;
     const sp_sample *b = right;
-    int x = (a->x > b->x) - (a->x < b->x);
-    return x != 0 ? x : (a->y > b->y) - (a->y < b->y);
+    return SP_ORDER_2(a, b, x, y);
 }
 
 void sp_bins_fit(sp_sample *samples, size_t count, size_t least, sp_bins *bins)
@@ -312,35 +312,27 @@ int sp_speculation_most_depth(const sp_speculation *how)
 static sp_status grow_to(int depth, sp_draft_source *source, void *context, sp_draft_tree *tree,
                          sp_error *err)
 {
-    sp_status status = SP_OK;
-    while (status == SP_OK && tree->depth < depth) {
-        status = source(context, tree, err);
-        if (status == SP_OK) {
-            sp_draft_tree_grow(tree);
-        }
+    while (tree->depth < depth) {
+        SP_TRY(source(context, tree, err));
+        sp_draft_tree_grow(tree);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *source, void *context,
                                sp_draft_tree *tree, sp_speculated *call, sp_error *err)
 {
     *call = (sp_speculated){0};
-    sp_status status = grow_to(how->depth, source, context, tree, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(grow_to(how->depth, source, context, tree, err));
     call->path_end = sp_draft_tree_best_leaf(tree);
     call->entropy = sp_draft_tree_path_entropy(tree, call->path_end);
     call->bin = sp_bin_of(&how->bins, call->entropy);
     sp_speculation_shape(how, call->bin, &call->depth, &call->nodes);
-    status = grow_to(call->depth, source, context, tree, err);
-    if (status == SP_OK) {
-        sp_draft_tree_rank(tree, call->nodes);
-        call->nodes = tree->ranked;
-        call->path_rank = tree->place[call->path_end]; // the root is no candidate
-    }
-    return status;
+    SP_TRY(grow_to(call->depth, source, context, tree, err));
+    sp_draft_tree_rank(tree, call->nodes);
+    call->nodes = tree->ranked;
+    call->path_rank = tree->place[call->path_end]; // the root is no candidate
+    return SP_OK;
 }
 
 void sp_speculation_accept(const sp_speculation *how, const sp_draft_tree *tree, int node,
@@ -360,11 +352,10 @@ typedef struct drawn_text {
     int agreed;
 } drawn_text;
 
-static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err)
+static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err SP_UNUSED)
 {
     drawn_text *text = context;
     int agreed = text->agreed;
-    (void)err;
     for (int i = 0; i < tree->frontier_count; i++) {
         int child = sp_acceptance_draw(text->model, text->sequence, tree->top_k, &tree->rows[i]);
         if (tree->frontier[i] == agreed && child >= 0) {

@@ -33,10 +33,7 @@ sp_status sp_planner_memory(const sp_model *model, const sp_layout *layout,
                             sp_error *err)
 {
     *bytes = (sp_bytes){{0}};
-    sp_status status = sp_planner_memory_check(model, layout, options, source, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_planner_memory_check(model, layout, options, source, err));
     SP_ASSERT(options->sequence_tokens >= 0);
     SP_ASSERT(options->order != SP_PLANNER_SLIMPIPE || options->slices > 0);
     sizes z = sizes_of(model, layout, options);

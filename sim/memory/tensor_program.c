@@ -89,15 +89,13 @@ void sp_tensor_program_fini(sp_tensor_program *program)
 
 static void note(sp_tensor_events *to, sp_tensor_event event)
 {
-    sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-    to->items[to->count++] = event;
+    *SP_ADDED(to->items, to->capacity, to->count) = event;
 }
 
 static int32_t allocate(program_builder *b, const char *name, int64_t bytes)
 {
     sp_tensor_program *program = b->program;
-    sp_reserve((void **)&program->tensors, &program->tensor_capacity, program->tensor_count + 1,
-               sizeof *program->tensors);
+    SP_RESERVE(program->tensors, program->tensor_capacity, program->tensor_count + 1);
     int32_t tensor = (int32_t)program->tensor_count++;
     program->tensors[tensor] = (sp_program_tensor){.name = name, .bytes = bytes, .storage = tensor};
     if (b->to != NULL) {
@@ -492,9 +490,7 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
 static void save(program_builder *b, int32_t tensor, int64_t elements, bool contiguous, bool leaves)
 {
     sp_tensor_program *program = b->program;
-    sp_reserve((void **)&program->saved, &program->saved_capacity, program->saved_count + 1,
-               sizeof *program->saved);
-    program->saved[program->saved_count++] = (sp_saved_item){
+    *SP_ADDED(program->saved, program->saved_capacity, program->saved_count) = (sp_saved_item){
         .tensor = tensor, .elements = elements, .contiguous = contiguous, .leaves = leaves};
 }
 
@@ -658,9 +654,7 @@ static void release_later(program_builder *b, int32_t tensor)
         free_tensor(b, tensor);
         return;
     }
-    sp_reserve((void **)&b->deferred, &b->deferred_capacity, b->deferred_count + 1,
-               sizeof *b->deferred);
-    b->deferred[b->deferred_count++] = tensor;
+    *SP_ADDED(b->deferred, b->deferred_capacity, b->deferred_count) = tensor;
 }
 
 // Frees what the weight gradients of projections still read: inputs of the GEMMs and gradients of

@@ -100,8 +100,7 @@ typedef struct sp_block_walk {
 static void note(const sp_block_walk *walk, bool alloc, memory_block block)
 {
     block_log *log = walk->log;
-    sp_reserve((void **)&log->events, &log->capacity, log->count + 1, sizeof(*log->events));
-    block_event *event = &log->events[log->count++];
+    block_event *event = SP_ADDED(log->events, log->capacity, log->count);
     memset(event, 0, sizeof(*event));
     event->alloc = alloc;
     event->category = walk->category;
@@ -113,7 +112,7 @@ static void note(const sp_block_walk *walk, bool alloc, memory_block block)
 static void allocate(const sp_block_walk *walk, int64_t bytes, phase_index made)
 {
     held_blocks *heap = &walk->log->heaps[walk->category];
-    sp_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1, sizeof(*heap->blocks));
+    SP_RESERVE(heap->blocks, heap->capacity, heap->count + 1);
     int64_t address = 0;
     size_t at = 0;
     while (at < heap->count && heap->blocks[at].address - address < bytes) {
@@ -574,10 +573,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                                     const sp_memory_timeline *memory, size_t rank, sp_error *err)
 {
     block_log log;
-    sp_status status = make_log(&log, timeline, memory, rank, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(make_log(&log, timeline, memory, rank, err));
     sp_writer out;
     sp_writer_init(&out, file);
     sp_snapshot snapshot = {.out = &out,
@@ -600,7 +596,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
     pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_text(&out, "");
     sp_write(&out, SETITEMS SETITEMS STOP);
-    status = sp_writer_finish(&out, "memory snapshot", err);
+    sp_status status = sp_writer_finish(&out, "memory snapshot", err);
     sp_free(snapshot.frame_slots);
     free_log(&log);
     return status;

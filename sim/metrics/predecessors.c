@@ -273,8 +273,7 @@ void sp_critical_path(const sp_predecessors *p, sp_timeline_item **items, size_t
     *items = NULL;
     *count = 0;
     for (bool more = find_last(p->timeline, &at); more;) {
-        sp_reserve((void **)items, &capacity, *count + 1, sizeof **items);
-        (*items)[(*count)++] = at;
+        *SP_ADDED(*items, capacity, *count) = at;
         more = sp_predecessor(p, at, &at);
     }
     for (size_t i = 0; i < *count / 2; i++) {

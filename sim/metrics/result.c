@@ -150,8 +150,7 @@ static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
             return &kinds->kind[k];
         }
     }
-    sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    sp_warning_kind *kind = &kinds->kind[kinds->count++];
+    sp_warning_kind *kind = SP_ADDED(kinds->kind, kinds->capacity, kinds->count);
     *kind = (sp_warning_kind){.results = 0};
     snprintf(kind->text, sizeof kind->text, "%s", text);
     return kind;
@@ -264,9 +263,7 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     if (result->ranks == NULL) {
         result->ranks = sp_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
     }
-    sp_reserve((void **)&result->batches, &result->batch_capacity, result->batch_count + 1,
-               sizeof *result->batches);
-    result->batches[result->batch_count++] =
+    *SP_ADDED(result->batches, result->batch_capacity, result->batch_count) =
         (sp_batch_result){.facts = *facts,
                           .iteration_ns = metrics->iteration_ns,
                           .makespan_ns = metrics->makespan_ns,
@@ -613,7 +610,8 @@ int64_t sp_result_margin_bytes(const sp_result *result)
     return result->memory_limit_bytes - counted_peak(result);
 }
 
-bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes)
+// Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
+static bool memory_is_short(int64_t peak_bytes, int64_t limit_bytes)
 {
     return peak_bytes <= limit_bytes &&
            (double)peak_bytes > (1.0 - SP_MEMORY_TIGHT) * (double)limit_bytes;
@@ -631,7 +629,7 @@ sp_fits sp_result_fits(const sp_result *result)
     double limit = (double)result->memory_limit_bytes;
     bool tight = result->reserved_peak_bytes > 0
                      ? (double)result->reserved_peak_bytes > (1.0 - SP_RESERVED_TIGHT) * limit
-                     : sp_memory_is_short(result->peak_bytes, result->memory_limit_bytes);
+                     : memory_is_short(result->peak_bytes, result->memory_limit_bytes);
     return tight ? SP_FITS_TIGHT : SP_FITS_YES;
 }
 

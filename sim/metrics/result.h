@@ -286,8 +286,6 @@ static inline bool sp_result_is_frozen(const sp_result *result)
 typedef enum sp_fits { SP_FITS_YES, SP_FITS_TIGHT, SP_FITS_NO, SP_FITS_NONE } sp_fits;
 SP_API_DATA const char *const sp_fits_names[]; // "yes", "tight", "no", NULL
 SP_API sp_fits sp_result_fits(const sp_result *result);
-// Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
-bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 // What PyTorch would reserve, or the peak where that is not known, as a share of the limit; NAN
 // where one of them is not known.
 SP_API double sp_result_memory_share(const sp_result *result);

@@ -184,9 +184,8 @@ static bool gathers_parameters(const sp_result *result)
 }
 
 // Its members are figures.
-static json_t *json_imbalance(const sp_result *result)
+static json_t *json_imbalance(const sp_result *result SP_UNUSED)
 {
-    (void)result;
     return json_object();
 }
 

@@ -146,8 +146,7 @@ static inline bool is_calm(link_record *link)
 static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err)
 {
     size_t known = flows->lengths;
-    sp_reserve((void **)&flows->unused_hops, &flows->lengths, (size_t)length + 1,
-               sizeof *flows->unused_hops);
+    SP_RESERVE(flows->unused_hops, flows->lengths, (size_t)length + 1);
     for (size_t i = known; i < flows->lengths; i++) {
         flows->unused_hops[i] = NONE;
     }
@@ -159,8 +158,7 @@ static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_e
     if (length > MOST_HOPS - flows->hops_used) {
         return sp_error_set(err, SP_ERR_LIMIT, "more than %d hops of flows at a time", MOST_HOPS);
     }
-    sp_reserve((void **)&flows->hops, &flows->hop_capacity, (size_t)(flows->hops_used + length),
-               sizeof *flows->hops);
+    SP_RESERVE(flows->hops, flows->hop_capacity, (size_t)(flows->hops_used + length));
     *first = flows->hops_used;
     flows->hops_used += length;
     return SP_OK;
@@ -808,10 +806,7 @@ sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows *
 {
     double most = 0.0;
     *flows = NULL;
-    sp_status status = check_rates(link_bytes_per_s, links, &most, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_rates(link_bytes_per_s, links, &most, err));
     sp_flows *made = sp_calloc(1, sizeof *made);
     reserve_links(made, (size_t)links + 1);
     int exponent;
@@ -932,13 +927,8 @@ sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_
         return sp_error_set(err, SP_ERR_LIMIT, "flows that cross links more than %d times",
                             MOST_CROSSINGS);
     }
-    sp_status status = reserve_flow(flows, err);
-    if (status == SP_OK) {
-        status = take_hops(flows, flow.hops, &flow.first_hop, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(reserve_flow(flows, err));
+    SP_TRY(take_hops(flows, flow.hops, &flow.first_hop, err));
     int32_t index = take_flow(flows);
     flows->flow[index] = flow;
     flows->sequence++;

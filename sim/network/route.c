@@ -56,8 +56,7 @@ static void hops_add_uneven(hop_sum *h, int64_t from, int64_t to, int times, int
     double latency_s;
     double spine_s;
     hop_list *list = &h->parts[to / h->split.stride % h->split.count];
-    sp_reserve((void **)&list->hops, &list->capacity, list->count + SP_PATH_HOPS,
-               sizeof *list->hops);
+    SP_RESERVE(list->hops, list->capacity, list->count + SP_PATH_HOPS);
     int hops =
         sp_topology_path(h->topology, from, to, &list->hops[list->count], &latency_s, &spine_s);
     for (int i = 0; i < hops; i++) {
@@ -125,8 +124,7 @@ static void join_parts(const hop_sum *h, hop_list *all)
 {
     for (int i = 0; i < h->split.count; i++) {
         const hop_list *list = &h->parts[i];
-        sp_reserve((void **)&all->hops, &all->capacity, all->count + list->count,
-                   sizeof *all->hops);
+        SP_RESERVE(all->hops, all->capacity, all->count + list->count);
         for (size_t k = 0; k < list->count; k++) {
             all->hops[all->count++] = list->hops[k];
         }

@@ -27,22 +27,16 @@ void sp_packing_fini(sp_packing *packing)
     *packing = (sp_packing){0};
 }
 
-bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count)
+void sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count)
 {
-    SP_ASSERT(dp_first >= 0 && dp_count > 0);
-    void *packs = list->packs;
     // Actions name packs by 32-bit indices.
-    if (list->count >= INT32_MAX) {
-        return false;
-    }
-    sp_reserve(&packs, &list->capacity, list->count + 1, sizeof *list->packs);
-    list->packs = packs;
+    SP_ASSERT(dp_first >= 0 && dp_count > 0 && list->count < INT32_MAX);
+    SP_RESERVE(list->packs, list->capacity, list->count + 1);
     list->packs[list->count] = (sp_pack){.dp_first = dp_first,
                                          .dp_count = dp_count,
                                          .microbatch = (int32_t)list->count,
                                          .first_slice = list->slice_count};
     list->count++;
-    return true;
 }
 
 // Sums and products of non-negative numbers that stop at INT64_MAX: two samples of 2^31-1 tokens in
@@ -65,9 +59,7 @@ void sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
     SP_ASSERT(list->count > 0);
     SP_ASSERT(slice.begin >= 0 && slice.tokens >= 0 && slice.computed_tokens >= slice.tokens);
     if (list->slice_count == list->slice_capacity) {
-        void *slices = list->slices;
-        sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1, sizeof *list->slices);
-        list->slices = slices;
+        SP_RESERVE(list->slices, list->slice_capacity, list->slice_count + 1);
     }
     sp_pack *pack = &list->packs[list->count - 1];
     if (list->padding.each > 0 && slice.zone == 0) {
@@ -165,11 +157,8 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
     SP_ASSERT(slices > 0);
     *batch = (sp_batch){0};
     sp_packing_init(packing, batch, dp);
-    sp_status status = check_uniform(
-        dp, microbatches > INT32_MAX / slices ? INT32_MAX : microbatches * slices, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_uniform(dp, microbatches > INT32_MAX / slices ? INT32_MAX : microbatches * slices,
+                         err));
     batch->count = (size_t)(dp * microbatches);
     batch->total_tokens = (int64_t)batch->count * slices;
     batch->ids = sp_calloc(batch->count, sizeof *batch->ids);

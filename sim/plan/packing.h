@@ -90,9 +90,8 @@ typedef struct sp_packing {
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);
 void sp_packing_fini(sp_packing *packing);
 
-// Starts a new pack on a list; add its slices next. False where there are as many as actions can
-// name.
-bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count);
+// Starts a new pack on a list; add its slices next.
+void sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count);
 // Adds a slice to the last pack and to its sums, padded as the list says, unless its attention is
 // in a zone. `last` says that no slice of the sample follows.
 void sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);

@@ -37,10 +37,7 @@ sp_stage_plan *sp_plan_stage(const sp_plan *plan, int dp_rank, int pp_rank)
 void sp_stage_plan_add(sp_stage_plan *stage, sp_action_kind kind, int chunk, int64_t pack)
 {
     SP_ASSERT(chunk >= 0 && chunk <= UINT16_MAX && pack >= 0 && pack <= INT32_MAX);
-    void *actions = stage->actions;
-    sp_reserve(&actions, &stage->capacity, stage->count + 1, sizeof *stage->actions);
-    stage->actions = actions;
-    stage->actions[stage->count++] =
+    *SP_ADDED(stage->actions, stage->capacity, stage->count) =
         (sp_action){.kind = (uint8_t)kind, .chunk = (uint16_t)chunk, .pack = (int32_t)pack};
 }
 

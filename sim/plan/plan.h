@@ -41,6 +41,11 @@ static inline bool sp_action_is_backward(sp_action action)
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_I || action.kind == SP_ACTION_W;
 }
 
+static inline bool sp_action_is_same(sp_action a, sp_action b)
+{
+    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
+}
+
 // O and L: they run on the copy streams of their rank, beside what computes.
 static inline bool sp_action_is_copy(sp_action action)
 {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/plan/plan.h"
 
 // A slice with the pack that holds it.
@@ -551,10 +552,7 @@ static int by_begin(const void *left, const void *right)
 {
     const sp_slice *a = ((const placed_slice *)left)->slice;
     const sp_slice *b = ((const placed_slice *)right)->slice;
-    if (a->begin != b->begin) {
-        return a->begin < b->begin ? -1 : 1;
-    }
-    return (a > b) - (a < b);
+    return a->begin != b->begin ? SP_ORDER(a->begin, b->begin) : SP_ORDER(a, b);
 }
 
 // The slices of one sample come in pack order: ascending forward, descending backward, unless

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 
 // How many shares each pipeline rank of a data-parallel rank has at most: one for each action that
@@ -121,17 +122,8 @@ static int compare_copies(const void *a, const void *b)
 {
     const sp_span *x = a;
     const sp_span *y = b;
-    const int64_t keys[][2] = {{x->start_ns, y->start_ns},
-                               {x->end_ns, y->end_ns},
-                               {x->action.kind, y->action.kind},
-                               {x->action.chunk, y->action.chunk},
-                               {x->action.pack, y->action.pack}};
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-        if (keys[k][0] != keys[k][1]) {
-            return keys[k][0] < keys[k][1] ? -1 : 1;
-        }
-    }
-    return 0;
+    int times = SP_ORDER_2(x, y, start_ns, end_ns);
+    return times != 0 ? times : SP_ORDER_3(x, y, action.kind, action.chunk, action.pack);
 }
 
 static void order_copies(sp_timeline *timeline)
@@ -198,9 +190,8 @@ void sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
             return;
         }
     }
-    sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
-               sizeof *memory->points);
-    memory->points[memory->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
+    *SP_ADDED(memory->points, memory->point_capacity, memory->point_count) =
+        (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
 }
 
 void sp_memory_timeline_fini(sp_memory_timeline *memory)

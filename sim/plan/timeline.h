@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/status.h"
 #include "sim/memory/footprint.h"
 #include "sim/plan/depends.h"
 

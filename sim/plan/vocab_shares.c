@@ -38,11 +38,9 @@ static int64_t unit_ns(sp_action action)
     return sp_action_is_copy(action) ? 0 : action.kind == SP_ACTION_B ? 2 * UNIT : UNIT;
 }
 
-static sp_status take_units(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
-                            sp_error *err)
+static sp_status take_units(void *context SP_UNUSED, const sp_walk_action *action,
+                            sp_walk_outcome *outcome, sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)err;
     outcome->took.compute_ns = unit_ns(action->place.action);
     return SP_OK;
 }
@@ -216,10 +214,9 @@ static void make(maker *m, sp_shares *shares)
     }
 }
 
-sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err)
+sp_status sp_shares_make(const sp_plan *plan, sp_shares *shares, sp_error *err SP_UNUSED)
 {
     maker m = {.plan = plan};
-    (void)err;
     *shares = (sp_shares){0};
     if (!sp_shares_are(&plan->layout)) {
         return SP_OK;

@@ -559,11 +559,6 @@ static inline step step_at(const walk_state *w, const walk_rank *rank, size_t pl
                   .entry = sp_depends_entry(&w->depends, action, rank->dp, vstage)};
 }
 
-static bool is_same(sp_action a, sp_action b)
-{
-    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
-}
-
 // ---- What an action waits for ----
 
 static inline int64_t transfer_ns(const walk_state *w, const sp_plan_place *from, int to)
@@ -714,7 +709,7 @@ static SP_NOINLINE bool group_ready(const walk_state *w, const step *s, sp_plan_
         awaited->dp = rank->dp;
         w->starts[i] = (walk_start){0};
         if (rank->done == rank->stage->count || rank->held != 0 ||
-            !is_same(rank->stage->actions[rank->done], s->place.action)) {
+            !sp_action_is_same(rank->stage->actions[rank->done], s->place.action)) {
             return false;
         }
         step member = step_at(w, rank, rank->done);
@@ -1148,15 +1143,14 @@ static sp_status unfinished(const walk_state *w, sp_error *err)
 
 static sp_status visit_all(walk_state *w, sp_error *err)
 {
-    sp_status status = SP_OK;
-    while (status == SP_OK && w->queue_count > 0) {
+    while (w->queue_count > 0) {
         walk_rank *rank = &w->ranks[w->queue[w->queue_begin]];
         w->queue_begin = (w->queue_begin + 1) % w->rank_count;
         w->queue_count--;
         rank->queued = false;
-        status = visit(w, rank, err);
+        SP_TRY(visit(w, rank, err));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,

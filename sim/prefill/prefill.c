@@ -144,10 +144,8 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
 {
     *r = (run){.scenario = scenario, .batch = batch, .layout = scenario->layout};
     sp_packing_init(&r->packing, batch, 1);
-    sp_status status = refuse(scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(refuse(scenario, err));
+    sp_status status = SP_OK;
     r->layout.zero = 0; // There are no optimizer states to share.
     r->last_pack = sp_calloc(batch->count, sizeof *r->last_pack);
     for (size_t p = 0; status == SP_OK && p < batch->count; p++) {
@@ -271,9 +269,8 @@ static void price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *
 // ---- the timeline ----
 
 static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
-                       sp_error *err)
+                       sp_error *err SP_UNUSED)
 {
-    (void)err;
     const run *r = context;
     size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
     outcome->took =
@@ -538,13 +535,6 @@ static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_re
     return b;
 }
 
-static json_t *uncalibrated_array(const sp_prefill_result *result)
-{
-    char lines[SP_RANGES][160];
-    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
-    return sp_json_lines(lines[0], sizeof lines[0], count);
-}
-
 json_t *sp_prefill_warnings_json(const sp_scenario *scenario)
 {
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
@@ -596,7 +586,7 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
         SP_JSON("dense_time_breakdown_ms", parts_object(&result->dense_parts)),
         SP_JSON("memory_gib", memory_object(scenario, result)),
         SP_JSON("provenance", provenance_object(scenario)),
-        SP_JSON("uncalibrated", uncalibrated_array(result)),
+        SP_JSON("uncalibrated", sp_uncalibrated_json(&result->uncalibrated)),
         SP_JSON("warnings", sp_prefill_warnings_json(scenario)),
         SP_JSON("not_modelled", sp_json_texts(sp_prefill_not_modelled)),
         SP_JSON("seed", scenario->workload.seed), SP_JSON("version", SP_VERSION));

@@ -491,10 +491,7 @@ sp_status sp_scenario_place_values(json_t *values, const char *path, const char 
         for (size_t v = 0; v < json_array_size(values); v++) {
             const char *name = json_string_value(json_array_get(values, v));
             json_t *placed = NULL;
-            sp_status status = place_name(&path_settings[i], name, file, &placed, err);
-            if (status != SP_OK) {
-                return status;
-            }
+            SP_TRY(place_name(&path_settings[i], name, file, &placed, err));
             if (placed != NULL) {
                 json_array_set_new(values, v, placed);
             }
@@ -585,10 +582,7 @@ static sp_status model_object(const char *name, const char *path, json_t **objec
 {
     sp_model model = {0};
     bool known = false;
-    sp_status status = sp_model_named(name, &model, &known, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_model_named(name, &model, &known, err));
     if (!known) {
         return sp_model_builtin(name, &model, err); // says which name is near
     }
@@ -628,10 +622,7 @@ static sp_status object_for(const json_t *root, const char *section, const char 
         name = default_cluster(root, &cluster);
     } else if (strcmp(section, "cluster") == 0 && name != NULL) {
         // An object of another name would be a cluster of its own.
-        sp_status status = sp_cluster_builtin(name, &cluster, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_cluster_builtin(name, &cluster, err));
     }
     *object = name != NULL ? sp_json_object(SP_JSON("name", name)) : NULL;
     return SP_OK;
@@ -671,22 +662,22 @@ sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
 {
     const char *section = json_is_object(root) ? named_section(path) : NULL;
     json_t *object = NULL;
-    sp_status status = sp_scenario_place(root, NULL, err);
-    if (status == SP_OK && section != NULL) {
-        status = object_for(root, section, path, &object, err);
+    SP_TRY(sp_scenario_place(root, NULL, err));
+    if (section != NULL) {
+        SP_TRY(object_for(root, section, path, &object, err));
     }
-    if (status == SP_OK && object != NULL) {
+    if (object != NULL) {
         sp_json_put(root, section, object);
-    } else if (status == SP_OK && section != NULL && strcmp(section, "model") == 0) {
+    } else if (section != NULL && strcmp(section, "model") == 0) {
         note_change(json_object_get(root, section), path);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)
 {
-    sp_status status = sp_scenario_open_name(root, assignment, err);
-    return status == SP_OK ? sp_json_override(root, assignment, err) : status;
+    SP_TRY(sp_scenario_open_name(root, assignment, err));
+    return sp_json_override(root, assignment, err);
 }
 
 const char *sp_scenario_stated(const char *const *assignments, int count, const char *path)
@@ -707,10 +698,7 @@ const char *sp_scenario_stated(const char *const *assignments, int count, const 
 sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
 {
     *in = (sp_plan_input){0};
-    sp_status status = sp_json_read_file(path, 0, &in->root, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_json_read_file(path, 0, &in->root, err));
     json_t *scenario = json_object_get(in->root, "scenario");
     if (scenario == NULL || !sp_plan_json_is_plan(in->root)) {
         const char *kind = sp_json_kind(in->root);
@@ -721,7 +709,7 @@ sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
                            known ? ", got " : "", known ? kind : "",
                            scenario_given ? ": 'slimpack plan SCENARIO -o FILE' makes one" : "");
     }
-    status = sp_scenario_place_paths(scenario, path, err);
+    sp_status status = sp_scenario_place_paths(scenario, path, err);
     if (status == SP_OK) {
         status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
     }

@@ -180,11 +180,9 @@ sp_status sp_i_scenario_cache_profile(sp_scenario_cache *cache, const char *name
     }
     memset(profile, 0, sizeof *profile);
     cached_file *file = NULL;
-    sp_status status = find_file(cache, true, name, NULL, &file, err);
-    if (status == SP_OK) {
-        sp_profile_copy(&file->profile, profile);
-    }
-    return status;
+    SP_TRY(find_file(cache, true, name, NULL, &file, err));
+    sp_profile_copy(&file->profile, profile);
+    return SP_OK;
 }
 
 sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path,
@@ -194,12 +192,12 @@ sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path
         return sp_lengths_read(path, column, lengths, err);
     }
     cached_file *file = NULL;
-    sp_status status = find_file(cache, false, path, column, &file, err);
-    if (status == SP_OK && file->lengths.count > 0) {
+    SP_TRY(find_file(cache, false, path, column, &file, err));
+    if (file->lengths.count > 0) {
         sp_i_lengths_reserve(lengths, file->lengths.count);
         memcpy(lengths->tokens, file->lengths.tokens,
                file->lengths.count * sizeof *lengths->tokens);
         lengths->count = file->lengths.count;
     }
-    return status;
+    return SP_OK;
 }

@@ -231,10 +231,7 @@ sp_status sp_scenario_set_order(sp_scenario *scenario, sp_error *err)
     const sp_schedule_spec *schedule = &scenario->schedule;
     const sp_layout *layout = &scenario->layout;
     json_t *root = scenario->resolved;
-    sp_status status = sp_scenario_resolve_layout(scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_scenario_resolve_layout(scenario, err));
     scenario->order_resolved = true;
     // A scenario that no document says has none to keep up.
     if (json_object_get(root, "schedule") == NULL || json_object_get(root, "parallel") == NULL) {

@@ -693,13 +693,13 @@ sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
     if (reader->lengths == NULL || scenario->workload.distribution != NULL) {
         return SP_OK;
     }
-    sp_status status = sp_i_scenario_cache_lengths(reader->cache, reader->lengths, reader->column,
-                                                   &scenario->lengths, reader->err);
-    if (status == SP_OK && scenario->lengths.count == 0) {
-        status = sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "workload.lengths",
-                             "no lengths in %s", reader->lengths);
+    SP_TRY(sp_i_scenario_cache_lengths(reader->cache, reader->lengths, reader->column,
+                                       &scenario->lengths, reader->err));
+    if (scenario->lengths.count == 0) {
+        SP_TRY(sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "workload.lengths",
+                           "no lengths in %s", reader->lengths));
     }
-    return status;
+    return SP_OK;
 }
 
 // Tokens of the longest sample there may be; INT64_MAX: that is not known.
@@ -906,6 +906,6 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
                            scenario->model.expert_capacity_factor);
     }
     sp_decode_machine machine = sp_decode_machine_of(scenario);
-    sp_status status = sp_scenario_check_shares(scenario, err);
-    return status == SP_OK ? sp_decode_run(scenario->decode, &machine, result, err) : status;
+    SP_TRY(sp_scenario_check_shares(scenario, err));
+    return sp_decode_run(scenario->decode, &machine, result, err);
 }

@@ -104,7 +104,8 @@ static double usual_pad_to(const void *owner)
 }
 
 // A mode, or modules: an array of their names, the names with commas between them, or one of them.
-static void read_recompute(sp_object *memory, const sp_setting *row, void *owner, void *context)
+static void read_recompute(sp_object *memory, const sp_setting *row, void *owner,
+                           void *context SP_UNUSED)
 {
     sp_scenario *scenario = owner;
     const char *key = sp_setting_leaf(row->key);
@@ -112,7 +113,6 @@ static void read_recompute(sp_object *memory, const sp_setting *row, void *owner
     const char *name = json_string_value(value);
     char wrong[SP_RECOMPUTE_TEXT];
     char known[320] = "";
-    (void)context;
     if (value != NULL && sp_recompute_read(value, &scenario->memory.recompute, wrong)) {
         return;
     }
@@ -142,9 +142,8 @@ static void read_recompute(sp_object *memory, const sp_setting *row, void *owner
                     near != NULL ? "\"?)" : "");
 }
 
-static json_t *write_recompute(const void *owner, const void *context)
+static json_t *write_recompute(const void *owner, const void *context SP_UNUSED)
 {
-    (void)context;
     return sp_recompute_json(((const sp_scenario *)owner)->memory.recompute);
 }
 
@@ -244,14 +243,13 @@ static int usual_chunks(const sp_scenario *scenario, sp_object *parallel)
     return layout->pp > 1 && two ? 2 : 1;
 }
 
-static void read_chunks(sp_object *parallel, const sp_setting *row, void *owner, void *context)
+static void read_chunks(sp_object *parallel, const sp_setting *row SP_UNUSED, void *owner,
+                        void *context SP_UNUSED)
 {
     sp_scenario *scenario = owner;
     int *chunks = &scenario->layout.chunks;
     int layers = scenario->model.layers;
     int pp = scenario->layout.pp;
-    (void)row;
-    (void)context;
     *chunks = usual_chunks(scenario, parallel);
     sp_setting_read_key(parallel, sp_i_parallel_settings, "chunks_per_rank", scenario);
     int per_chunk =
@@ -362,20 +360,18 @@ static void read_stage_layers(sp_object *parallel, const sp_setting *row, void *
 }
 
 // "auto" until a strategy has chosen.
-static json_t *write_stage_layers(const void *owner, const void *context)
+static json_t *write_stage_layers(const void *owner, const void *context SP_UNUSED)
 {
     const sp_scenario *scenario = owner;
-    (void)context;
     return scenario->cuts_layers                   ? json_string("auto")
            : scenario->layout.stage_layers != NULL ? sp_i_stage_layers_array(&scenario->layout)
                                                    : NULL;
 }
 
-static void read_rank_order(sp_object *parallel, const sp_setting *row, void *owner, void *context)
+static void read_rank_order(sp_object *parallel, const sp_setting *row SP_UNUSED, void *owner,
+                            void *context SP_UNUSED)
 {
     const char *text = sp_object_string(parallel, "order", NULL);
-    (void)row;
-    (void)context;
     if (text != NULL && !sp_rank_order_read(text, &((sp_scenario *)owner)->layout.order)) {
         sp_object_error(parallel, "order",
                         "expected tp, cp, dp and pp, each once, fastest first, as in "
@@ -384,11 +380,10 @@ static void read_rank_order(sp_object *parallel, const sp_setting *row, void *ow
     }
 }
 
-static json_t *write_rank_order(const void *owner, const void *context)
+static json_t *write_rank_order(const void *owner, const void *context SP_UNUSED)
 {
     const sp_scenario *scenario = owner;
     char order[SP_RANK_ORDER_TEXT];
-    (void)context;
     sp_rank_order_write(&scenario->layout.order, order);
     return scenario->uniform ? NULL : json_string(order);
 }
@@ -410,19 +405,17 @@ static json_t *write_lengths(const void *owner, const void *context)
     return array;
 }
 
-static json_t *write_column(const void *owner, const void *context)
+static json_t *write_column(const void *owner SP_UNUSED, const void *context)
 {
     const sp_i_scenario_reader *reader = context;
-    (void)owner;
     return reader->column != NULL ? json_string(reader->column) : NULL;
 }
 
 // The names of strategies are lower-case words with hyphens.
 static void read_strategy_kind(sp_object *section, const sp_setting *row, void *owner,
-                               void *context)
+                               void *context SP_UNUSED)
 {
     sp_strategy_spec *strategy = &((sp_scenario *)owner)->strategy;
-    (void)context;
     strategy->given = sp_object_has(section, "kind");
     const char *kind = sp_object_string(section, "kind", strategy->kind);
     if (kind[0] == '\0' || strlen(kind) >= SP_STRATEGY_NAME) {
@@ -441,14 +434,14 @@ void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME])
     memcpy(name, lower, sizeof lower);
 }
 
-static void read_keep(sp_object *object, const sp_setting *row, void *owner, void *context)
+static void read_keep(sp_object *object, const sp_setting *row, void *owner,
+                      void *context SP_UNUSED)
 {
     // gamma of HeteroSpec (arXiv 2505.13254, section 4.3).
     static const double published[SP_LOW_BINS] = {0.3, 0.6, 1.0};
     double *keep = ((sp_decode_spec *)owner)->how.keep;
     const json_t *array = sp_object_get(object, "keep");
     bool good = json_is_array(array) && json_array_size(array) == SP_LOW_BINS;
-    (void)context;
     for (size_t i = 0; i < SP_LOW_BINS; i++) {
         const json_t *value = json_array_get(array, i);
         double number = json_number_value(value);
@@ -460,10 +453,9 @@ static void read_keep(sp_object *object, const sp_setting *row, void *owner, voi
     }
 }
 
-static json_t *write_keep(const void *owner, const void *context)
+static json_t *write_keep(const void *owner, const void *context SP_UNUSED)
 {
     const double *keep = ((const sp_decode_spec *)owner)->how.keep;
-    (void)context;
     return json_pack("[f, f, f]", keep[0], keep[1], keep[2]);
 }
 
@@ -493,10 +485,9 @@ static void read_draft(sp_object *object, const sp_setting *row, void *owner, vo
     }
 }
 
-static json_t *write_draft(const void *owner, const void *context)
+static json_t *write_draft(const void *owner, const void *context SP_UNUSED)
 {
     const sp_decode_spec *spec = owner;
-    (void)context;
     return json_string(spec->draft_kind == SP_DRAFT_EAGLE ? "eagle" : spec->draft.name);
 }
 

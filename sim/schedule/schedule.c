@@ -141,9 +141,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
     for (int r = 0; r < job->pp; r++) {
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
-        void *actions = to->actions;
-        sp_reserve(&actions, &to->capacity, from->count, sizeof *to->actions);
-        to->actions = actions;
+        SP_RESERVE(to->actions, to->capacity, from->count);
         to->count = from->count;
         copy_actions(from->actions, from->count, own, place, to->actions);
     }
@@ -246,13 +244,8 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
 {
     SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
     SP_ASSERT(!families[spec->kind].traits.by_pack || costs->pack_f_ns != NULL);
-    sp_status status = sp_schedule_check_size(&plan->layout, plan->packing, err);
-    if (status == SP_OK) {
-        status = check_fit(spec, source, plan, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_schedule_check_size(&plan->layout, plan->packing, err));
+    SP_TRY(check_fit(spec, source, plan, err));
     sp_i_schedule_job all = {.spec = spec,
                              .costs = costs,
                              .source = source,
@@ -264,11 +257,9 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
         families[spec->kind].generate(&all);
         return finish(&all);
     }
-    status = generate_ranks(&all);
-    if (status == SP_OK) {
-        part_merged_pairs(plan);
-    }
-    return status;
+    SP_TRY(generate_ranks(&all));
+    part_merged_pairs(plan);
+    return SP_OK;
 }
 
 // ---- Offloading ----

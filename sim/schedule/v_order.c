@@ -368,11 +368,6 @@ static int64_t end_of(const v_order *order, size_t id)
     return order->start_ns[id] + order->what[id].duration_ns;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // When `op` must have ended for all that waits for it to keep its start.
 static int64_t latest_end(const v_order *order, v_op op, int64_t deadline_ns)
 {
@@ -381,7 +376,7 @@ static int64_t latest_end(const v_order *order, v_op op, int64_t deadline_ns)
     for (int k = 0; k < count; k++) {
         int vstage = order->what[ids[k]].vstage;
         int64_t lag_ns = transfer_lag_ns(order->setting, op.vstage, vstage);
-        deadline_ns = least(deadline_ns, order->start_ns[ids[k]] - lag_ns);
+        deadline_ns = sp_smaller(deadline_ns, order->start_ns[ids[k]] - lag_ns);
     }
     return deadline_ns;
 }
@@ -438,7 +433,7 @@ static void move_right(v_order *order, size_t id, int64_t deadline_ns)
             break;
         }
         int64_t until =
-            k + 1 < order->per_rank ? least(latest, order->start_ns[list[k + 1]]) : latest;
+            k + 1 < order->per_rank ? sp_smaller(latest, order->start_ns[list[k + 1]]) : latest;
         if (until - op.duration_ns >= free_ns) {
             best = k;
             best_ns = until - op.duration_ns;

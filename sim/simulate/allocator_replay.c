@@ -95,11 +95,11 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
     l->next_forward[l->action_count] = NONE;
     l->next_backward[l->action_count] = NONE;
     find_next(l);
-    sp_status status = sp_layout_stages(layout, model, "plan", l->vstages, err);
-    for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
+    SP_TRY(sp_layout_stages(layout, model, "plan", l->vstages, err));
+    for (int c = 0; c < layout->chunks; c++) {
         l->stages[c] = l->vstages[sp_layout_vstage(layout, rank->pp, c)];
     }
-    return status;
+    return SP_OK;
 }
 
 static void rank_replay_fini(rank_replay *l)

@@ -1,7 +1,6 @@
 #include "sim/simulate/allocator_units.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "sim/base/units.h"
 #include "sim/model/layer.h"
@@ -436,9 +435,7 @@ static void cut(const sp_layout *layout, const sp_parameter_list *list, int buff
         if (from >= to || parameter->decays != decays) {
             continue;
         }
-        sp_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
-                   sizeof *pieces->elements);
-        pieces->elements[pieces->count++] = to - from;
+        *SP_ADDED(pieces->elements, pieces->capacity, pieces->count) = to - from;
     }
 }
 

@@ -152,14 +152,14 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
         sp_hide_experts(p->plan, &p->costs->overlap, action->place.pp, action->place.action,
                         *action->partner, &outcome->took);
     }
-    sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
-    for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
+    SP_TRY(add_ns(p, sp_action_cost_ns(&outcome->took), err));
+    for (int r = 0; action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {
             outcome->shares[r] = sp_share_cost_of(p->plan, p->costs, action->shares[r]);
-            status = add_ns(p, sp_action_cost_ns(&outcome->shares[r]), err);
+            SP_TRY(add_ns(p, sp_action_cost_ns(&outcome->shares[r]), err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)

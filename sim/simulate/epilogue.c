@@ -398,12 +398,11 @@ static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_er
 
 static sp_status go_on(sp_i_reductions *all, int pp_rank, sp_error *err)
 {
-    sp_status status = SP_OK;
     collective next;
-    while (status == SP_OK && !all->ranks[pp_rank].is_under_way && find_next(all, pp_rank, &next)) {
-        status = start(all, pp_rank, next, err);
+    while (!all->ranks[pp_rank].is_under_way && find_next(all, pp_rank, &next)) {
+        SP_TRY(start(all, pp_rank, next, err));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_reductions_begin(sp_i_reductions *all, sp_error *err)

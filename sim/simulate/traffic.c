@@ -99,8 +99,7 @@ static sp_dp_ranks together(const sp_i_traffic *t, const sp_plan_place *place)
 
 static void add_event(sp_i_traffic *t, sp_walk_event event)
 {
-    sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1, sizeof *t->events);
-    t->events[t->event_count++] = event;
+    *SP_ADDED(t->events, t->event_capacity, t->event_count) = event;
 }
 
 // ---- sends of pipeline ranks ----
@@ -124,12 +123,10 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     int32_t id;
     flow.tag = (int64_t)t->transfers.count;
     sp_i_transfers_count(&t->transfers, path, all_bytes);
-    sp_status status = sp_flows_start(t->transfers.flows, &flow, &id, err);
-    if (status == SP_OK) {
-        sp_reserve((void **)&t->sent, &t->sent_capacity, (size_t)id + 1, sizeof *t->sent);
-        t->sent[id] = *from;
-    }
-    return status;
+    SP_TRY(sp_flows_start(t->transfers.flows, &flow, &id, err));
+    SP_RESERVE(t->sent, t->sent_capacity, (size_t)id + 1);
+    t->sent[id] = *from;
+    return SP_OK;
 }
 
 // ---- what context-parallel ranks exchange in an action ----
@@ -808,10 +805,7 @@ static sp_status go_on(sp_i_traffic *t, int first, sp_error *err)
             end_action(t, a);
             return SP_OK;
         }
-        sp_status status = start_stage(t, first, a->end_ns, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(start_stage(t, first, a->end_ns, err));
     }
     return SP_OK;
 }
@@ -863,8 +857,8 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     if (place->dp + 1 < ranks.first + ranks.count) {
         return SP_OK;
     }
-    sp_status status = start_stage(t, first, start_ns, err);
-    return status == SP_OK ? go_on(t, first, err) : status;
+    SP_TRY(start_stage(t, first, start_ns, err));
+    return go_on(t, first, err);
 }
 
 // ---- time goes on ----
@@ -950,20 +944,16 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
          (sp_shares_are(&plan->layout) || sp_layout_shards_experts(&plan->layout)))) {
         return SP_OK;
     }
-    sp_status status = refuse(plan, costs, err);
-    if (status == SP_OK) {
-        status = sp_topology_new(network->cluster, &network->rates, &topology, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(refuse(plan, costs, err));
+    SP_TRY(sp_topology_new(network->cluster, &network->rates, &topology, err));
     SP_ASSERT(sp_layout_ranks(&plan->layout) <=
               (int64_t)network->cluster->nodes * network->cluster->gpus_per_node);
     sp_i_traffic *t = sp_calloc(1, sizeof *t);
     size_t ranks = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     t->plan = plan;
     t->costs = costs;
-    status = sp_i_transfers_init(&t->transfers, topology, 3 * ranks + (size_t)plan->layout.pp, err);
+    sp_status status =
+        sp_i_transfers_init(&t->transfers, topology, 3 * ranks + (size_t)plan->layout.pp, err);
     sp_i_paths_init(&t->paths, plan, costs, topology, network->detail);
     t->reductions = sp_i_reductions_new(&t->paths, &t->transfers, timeline, 2 * ranks);
     t->in_action = sp_calloc(ranks, sizeof *t->in_action);

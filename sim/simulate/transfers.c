@@ -719,9 +719,7 @@ void sp_i_transfer_add(sp_i_transfer *transfer, sp_i_leg leg)
     if (transfer->next == transfer->count) { // the last one is over
         transfer->next = transfer->count = 0;
     }
-    sp_reserve((void **)&transfer->legs, &transfer->capacity, transfer->count + 1,
-               sizeof *transfer->legs);
-    transfer->legs[transfer->count++] = leg;
+    *SP_ADDED(transfer->legs, transfer->capacity, transfer->count) = leg;
 }
 
 // When a phase ends of a collective that takes alone_ns in all.

@@ -56,8 +56,7 @@ static void add_edge(void *context, size_t v, const sp_dependency *dependency)
     sp_structure *s = b->s;
     bool lags = dependency->lag == SP_LAG_TRANSFER ||
                 (dependency->lag == SP_LAG_SENDING && b->costs->blocking_transfers);
-    sp_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges);
-    s->edges[s->edge_count++] = (graph_edge){
+    *SP_ADDED(s->edges, s->edge_capacity, s->edge_count) = (graph_edge){
         .from = dependency->item,
         .to = v,
         .lag_ns = lags ? sp_dependency_lag_ns(&s->items, v, dependency, transfer_ns, b) : 0,
@@ -194,10 +193,7 @@ static igraph_error_t create_graph(const sp_structure *s, igraph_t *graph)
 static sp_status build(builder *b, sp_error *err)
 {
     sp_structure *s = b->s;
-    sp_status status = sp_plan_items_init(&s->items, s->plan, NULL, b->costs->share_class > 0, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_plan_items_init(&s->items, s->plan, NULL, b->costs->share_class > 0, err));
     s->items.joint_inputs = b->ran != NULL;
     fill_durations(b);
     for (size_t v = 0; v < s->items.count; v++) {
@@ -436,12 +432,10 @@ static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err
 sp_status sp_structure_makespan(sp_structure *s, int64_t *makespan_ns, sp_error *err)
 {
     path_times times;
-    sp_status status = longest_paths(s, &times, err);
-    if (status == SP_OK) {
-        *makespan_ns = times.makespan_ns;
-        path_times_fini(&times);
-    }
-    return status;
+    SP_TRY(longest_paths(s, &times, err));
+    *makespan_ns = times.makespan_ns;
+    path_times_fini(&times);
+    return SP_OK;
 }
 
 sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, size_t *count,
@@ -450,10 +444,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     path_times times;
     *steps = NULL;
     *count = 0;
-    sp_status status = longest_paths(s, &times, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(longest_paths(s, &times, err));
     // Critical: earliest start plus the longest way to the end is the makespan. In order of
     // vertices the steps of one path are picked by their times.
     size_t capacity = 0;
@@ -471,7 +462,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->items.count) {
         const sp_plan_item *v = &s->items.items[at];
-        sp_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
+        SP_RESERVE(*steps, capacity, *count + 1);
         now_ns = times.end_ns[at];
         (*steps)[(*count)++] = (sp_critical_step){.dp = v->dp,
                                                   .pp = v->pp,
@@ -557,10 +548,8 @@ static sp_status set_attributes(sp_structure *s, const path_times *times, sp_err
 sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
 {
     path_times times;
-    sp_status status = longest_paths(s, &times, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(longest_paths(s, &times, err));
+    sp_status status = SP_OK;
     igraph_begin();
     igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
     sp_structure with = *s;

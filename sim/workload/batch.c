@@ -426,17 +426,11 @@ static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t ne
     size_t ids_capacity = *capacity;
     size_t tokens_capacity = *capacity;
     size_t flags_capacity = batch->goes_on != NULL ? *capacity : 0;
-    void *ids = batch->ids;
-    void *tokens = batch->tokens;
-    void *goes_on = batch->goes_on;
-    sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids);
-    sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    SP_RESERVE(batch->ids, ids_capacity, needed);
+    SP_RESERVE(batch->tokens, tokens_capacity, needed);
     if (in_pieces) {
-        sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on);
+        SP_RESERVE(batch->goes_on, flags_capacity, needed);
     }
-    batch->ids = ids;
-    batch->tokens = tokens;
-    batch->goes_on = goes_on;
     *capacity = tokens_capacity;
 }
 
@@ -513,10 +507,7 @@ static int longer_first(const void *a, const void *b)
 
 static void add_sample(sample **samples, size_t *capacity, size_t *count, const sample *added)
 {
-    void *items = *samples;
-    sp_reserve(&items, capacity, *count + 1, sizeof **samples);
-    *samples = items;
-    (*samples)[(*count)++] = *added;
+    *SP_ADDED(*samples, *capacity, *count) = *added;
 }
 
 // Rows that so many samples fill by best fit, the longest first.

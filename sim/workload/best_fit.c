@@ -11,9 +11,7 @@ void sp_best_fit_fini(sp_best_fit *fit)
 
 static void heap_reserve(sp_best_fit_heap *heap, size_t needed)
 {
-    void *keys = heap->keys;
-    sp_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
-    heap->keys = keys;
+    SP_RESERVE(heap->keys, heap->capacity, needed);
 }
 
 static void heap_push(sp_best_fit_heap *heap, uint64_t key)

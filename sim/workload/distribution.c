@@ -1,7 +1,6 @@
 #include "sim/workload/distribution.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "sim/base/json.h"
 #include "sim/base/status.h"

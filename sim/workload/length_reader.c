@@ -140,10 +140,7 @@ sp_status sp_i_reader_line(sp_i_reader *reader, char delimiter, const char **tex
     size_t used =
         line_bytes(reader->buffer + reader->begin, reader->end - reader->begin, delimiter);
     if (used == 0 && !reader->ended) {
-        sp_status status = sp_i_reader_fill(reader);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_i_reader_fill(reader));
         used = line_bytes(reader->buffer, reader->end, delimiter);
     }
     size_t held = reader->end - reader->begin;

@@ -1,7 +1,6 @@
 // Reads a list of lengths from a file: finds its format, and reads text and CSV itself.
 #include "sim/workload/lengths.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,10 +68,7 @@ static sp_status count_fields(sp_i_reader *reader, sp_csv_record record, int *co
     sp_csv_field field;
     *count = 0;
     while (record.at != NULL) {
-        sp_status status = sp_csv_next_field(&record, &field, reader->err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_csv_next_field(&record, &field, reader->err));
         (*count)++;
     }
     return SP_OK;
@@ -81,10 +77,8 @@ static sp_status count_fields(sp_i_reader *reader, sp_csv_record record, int *co
 static sp_status read_names(sp_i_reader *reader, sp_csv_record record, csv_table *table)
 {
     sp_csv_field field;
-    sp_status status = count_fields(reader, record, &table->columns);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(count_fields(reader, record, &table->columns));
+    sp_status status = SP_OK;
     // One terminator for each field takes the place of its delimiter.
     table->text = sp_malloc((size_t)(record.end - record.at) + 1);
     table->names = sp_calloc((size_t)table->columns, sizeof *table->names);
@@ -115,10 +109,7 @@ static sp_status read_row(sp_i_reader *reader, sp_csv_record record, const csv_t
     sp_csv_field chosen = {0};
     int fields = 0;
     for (; record.at != NULL; fields++) {
-        sp_status status = sp_csv_next_field(&record, &field, reader->err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_csv_next_field(&record, &field, reader->err));
         if (fields == table->chosen) {
             chosen = field;
         }
@@ -221,11 +212,9 @@ sp_status sp_lengths_read(const char *path, const char *column, sp_lengths *leng
     *lengths = (sp_lengths){0};
     path = index_beside(path, index) ? index : path;
     FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status =
+        sp_i_lengths_read_stream(file, format_of_name(path), path, column, lengths, err);
     fclose(file);
     return status;
 }

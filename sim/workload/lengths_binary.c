@@ -179,10 +179,7 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (reader->end - reader->begin < type.bytes) {
-            sp_status status = sp_i_reader_fill(reader);
-            if (status != SP_OK) {
-                return status;
-            }
+            SP_TRY(sp_i_reader_fill(reader));
             if (reader->end < type.bytes) {
                 return sp_i_wrong(reader, NULL, "truncated: ends after %llu of %llu elements",
                                   (unsigned long long)i, (unsigned long long)count);
@@ -343,27 +340,18 @@ sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
 {
     size_t before = reader->begin;
     size_t bytes = 0;
-    sp_status status = read_preamble(reader, &bytes);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_preamble(reader, &bytes));
     npy_header header = {0};
     npy_type type = {0};
     if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
         return sp_i_wrong(reader, NULL,
                           "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
     }
-    status = check_array(reader, &header, &type);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_array(reader, &header, &type));
     reader->begin += bytes;
     // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
     if (reader->bytes >= 0) {
-        status = check_array_size(reader, reader->begin - before, header.count, type.bytes);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(check_array_size(reader, reader->begin - before, header.count, type.bytes));
     }
     return read_array(reader, header.count, type);
 }
@@ -433,10 +421,7 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
     }
     uint64_t sequences = sp_i_little_endian(head + 18, 8);
     uint64_t documents = sp_i_little_endian(head + 26, 8);
-    sp_status status = check_size(reader, sequences, documents);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_size(reader, sequences, documents));
     if (documents == 0) {
         return sp_i_wrong(reader, NULL,
                           "the document indices are empty (expected at least the first, 0)");
@@ -466,10 +451,7 @@ static sp_status refill(sp_i_reader *reader, index_window *window)
 static sp_status next(sp_i_reader *reader, index_window *window, int64_t *value)
 {
     if (window->begin == window->end) {
-        sp_status status = refill(reader, window);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(refill(reader, window));
     }
     uint64_t bits = sp_i_little_endian(window->buffer + window->begin, window->element_bytes);
     window->begin += window->element_bytes;
@@ -486,13 +468,8 @@ static sp_status sum_sequences(sp_i_reader *reader, const index_header *header,
     for (int64_t i = begin; i < end; i++) {
         int64_t size = 0;
         int64_t pointer = 0;
-        sp_status status = next(reader, &windows->sizes, &size);
-        if (status == SP_OK) {
-            status = next(reader, &windows->pointers, &pointer);
-        }
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(next(reader, &windows->sizes, &size));
+        SP_TRY(next(reader, &windows->pointers, &pointer));
         char where[TEXT];
         if (size < 0) {
             snprintf(where, sizeof where, "sequence %lld", (long long)i);
@@ -574,10 +551,7 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
                             reader->source);
     }
     index_header header = {0};
-    sp_status status = read_index_header(reader, &header);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_index_header(reader, &header));
     index_windows *windows = sp_calloc(1, sizeof *windows);
     int64_t offset = reader->start + HEADER_BYTES;
     window_init(&windows->sizes, offset, header.sequences, 4);
@@ -585,7 +559,7 @@ sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
     window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
     // The counts are known to fit into the file, so this room is never out of proportion to it.
     sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
-    status = read_documents(reader, &header, windows);
+    sp_status status = read_documents(reader, &header, windows);
     sp_free(windows);
     return status;
 }

@@ -2,7 +2,6 @@
 // of numbers or of such objects, which is read as it goes by, so that the whole of it never stands
 // in memory. Of a document's token ids (input_ids) the number is its length, without those that
 // an attention_mask of as many entries leaves out.
-#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -184,19 +183,15 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
         return sp_i_wrong(reader, item->where, "expected an object, got %s", found);
     }
     if (*key == NULL) {
-        sp_status status =
-            choose_key(reader, (json_t *)(uintptr_t)item->json, item->where != NULL, chosen);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(choose_key(reader, (json_t *)(uintptr_t)item->json, item->where != NULL, chosen));
         *key = chosen;
     }
     const json_t *value = json_object_get(item->json, *key);
     if (value == NULL) {
         return sp_i_wrong(reader, item->where, "no key '%s'", *key);
     }
-    sp_status status = reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK;
-    return status == SP_OK ? take_value(reader, item, *key, value) : status;
+    SP_TRY(reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK);
+    return take_value(reader, item, *key, value);
 }
 
 // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are exact all

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 // Work of one sample on the cheapest stage.
 typedef struct sample {
@@ -363,13 +364,6 @@ static void some_losses_s(sp_i_side *s, const double *cover_s, int covers, doubl
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a;
-    const double *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 // Forward contents to cut at.
 static int cuts_of(const sp_i_side *fill, double forward_s, double *cut_s)
 {
@@ -382,7 +376,7 @@ static int cuts_of(const sp_i_side *fill, double forward_s, double *cut_s)
             cut_s[count++] = fill->enabled.of[subset].size_s;
         }
     }
-    qsort(cut_s, (size_t)count, sizeof *cut_s, ascending);
+    qsort(cut_s, (size_t)count, sizeof *cut_s, sp_ascending_doubles);
     return count;
 }
 

@@ -134,10 +134,7 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         .mip_gap = spec->mip_gap >= 0.0 ? spec->mip_gap : DEFAULT_GAP,
     };
     sp_i_flexsp_plan plan;
-    sp_status status = sp_i_merged_check(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_merged_check(input, err));
     for (int degree = 1;; degree = sp_i_merged_next(degree, dp)) {
         problem.times[problem.degrees++] = fit(input, degree, problem.rank_tokens);
         if (degree == dp) {
@@ -150,7 +147,7 @@ sp_status sp_i_pack_flexsp(const sp_strategy_input *input, sp_packing *packing, 
         tokens[i] = batch->tokens[order[i]];
     }
     problem.tokens = tokens;
-    status = sp_i_flexsp_solve(&problem, &plan, err);
+    sp_status status = sp_i_flexsp_solve(&problem, &plan, err);
     if (status == SP_OK) {
         add_packs(&plan, order, packing);
         sp_i_merged_order(input, packing);
@@ -211,8 +208,7 @@ static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
 static void add_part(const microbatch_groups *part, int microbatch, sp_i_flexsp_plan *plan)
 {
     size_t base = plan->group_count;
-    sp_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
-               sizeof *plan->groups);
+    SP_RESERVE(plan->groups, plan->group_capacity, base + (size_t)part->groups);
     int rank = 0;
     for (int g = 0; g < part->groups; g++) {
         int degree = part->problem->times[part->degree[g]].degree;

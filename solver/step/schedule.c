@@ -25,8 +25,8 @@ static sp_status offload_activations(const sp_i_steps *steps, sp_plan *plan, sp_
 
 sp_status sp_i_step_rows(sp_i_steps *steps, sp_packing *packing, sp_error *err)
 {
-    sp_status status = sp_i_step_check_count(steps, packing, err);
-    return status == SP_OK ? sp_i_step_cut(steps, packing, err) : status;
+    SP_TRY(sp_i_step_check_count(steps, packing, err));
+    return sp_i_step_cut(steps, packing, err);
 }
 
 sp_status sp_i_step_cut(sp_i_steps *steps, sp_packing *packing, sp_error *err)
@@ -81,11 +81,8 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
         return SP_OK;
     }
     sp_exchange_report report;
-    sp_status status = pool ? sp_pool_apply(plan, costs, &report, err)
-                            : sp_exchange_apply(plan, costs, &report, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(pool ? sp_pool_apply(plan, costs, &report, err)
+                : sp_exchange_apply(plan, costs, &report, err));
     double layers = scenario->uniform
                         ? 0.0
                         : (double)scenario->model.layers / sp_layout_vstages(&scenario->layout);
@@ -235,17 +232,15 @@ static sp_status choose_split(const sp_scenario *scenario, const sp_plan *plan,
         use_memory(tables, false, times);
         return SP_OK;
     }
-    sp_status status = order_step(scenario, plan, true, tables, NULL, times, work, &apart, err);
+    SP_TRY(order_step(scenario, plan, true, tables, NULL, times, work, &apart, err));
     const sp_schedule_costs with_apart = *times;
-    if (status == SP_OK) {
-        status = order_step(scenario, plan, false, tables, &apart, times, work, &whole, err);
-    }
-    if (status == SP_OK && !sp_packflow_is_better(&whole, &apart)) {
+    SP_TRY(order_step(scenario, plan, false, tables, &apart, times, work, &whole, err));
+    if (!sp_packflow_is_better(&whole, &apart)) {
         *times = with_apart;
     } else {
         spec->split_backward = false;
     }
-    return status;
+    return SP_OK;
 }
 
 // Fills in what PackFlow looks at besides the times of every pack (sp_step_costs_by_pack): the
@@ -351,7 +346,7 @@ static double most_held_rows(sp_pack_memory *memory, const sp_cost_model *cost, 
         for (int p = power; p <= power + 1; p++) {
             rows = fmax(rows, sp_cost_model_held_rows(cost, (int64_t)held->count, INT64_C(1) << p));
         }
-        sp_reserve((void **)&held->most, &held->capacity, held->count + 1, sizeof *held->most);
+        SP_RESERVE(held->most, held->capacity, held->count + 1);
         held->most[held->count++] = fmax(most, rows);
     }
     return held->most[sp_larger(packs, 1) - 1];

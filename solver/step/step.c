@@ -27,8 +27,8 @@ static void best_step_keep(sp_i_best_step *kept, sp_i_best_step *judged, const s
 
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)
 {
-    sp_status status = sp_scenario_cost_model(steps->scenario, &steps->cost, err);
-    return status == SP_OK ? sp_scenario_cost_model(steps->scenario, &steps->trial, err) : status;
+    SP_TRY(sp_scenario_cost_model(steps->scenario, &steps->cost, err));
+    return sp_scenario_cost_model(steps->scenario, &steps->trial, err);
 }
 
 void sp_i_steps_fini(sp_i_steps *steps)
@@ -72,13 +72,8 @@ sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_
 {
     const sp_scenario *scenario = steps->scenario;
     *costs = (sp_step_costs){0};
-    sp_status status = sp_schedule_check_size(&scenario->layout, packing, err);
-    if (status == SP_OK) {
-        status = check_whole_samples(scenario, packing, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_schedule_check_size(&scenario->layout, packing, err));
+    SP_TRY(check_whole_samples(scenario, packing, err));
     if (scenario->uniform) {
         sp_step_costs_uniform(&scenario->uniform_costs, &scenario->layout, packing, costs);
         return SP_OK;

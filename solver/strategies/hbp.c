@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "solver/rows.h"
 #include "solver/strategy_list.h"
 
@@ -27,10 +28,8 @@ static int compare_rows(const void *a, const void *b)
 {
     const hbp_row *x = a;
     const hbp_row *y = b;
-    if (x->squares < y->squares || x->squares > y->squares) {
-        return x->squares < y->squares ? 1 : -1;
-    }
-    return (x->row > y->row) - (x->row < y->row);
+    int most = SP_ORDER(y->squares, x->squares);
+    return most != 0 ? most : SP_ORDER(x->row, y->row);
 }
 
 // Of as many packs on the busiest rank as on no other block of the degree.
@@ -93,10 +92,7 @@ sp_status sp_i_pack_hbp(const sp_strategy_input *input, sp_packing *packing, sp_
     int dp = input->scenario->layout.dp;
     hbp h = {.input = input, .packing = packing, .rank_tokens = sp_i_merged_rank_tokens(input)};
     sp_packing_init(packing, batch, dp);
-    sp_status status = sp_i_merged_check(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_merged_check(input, err));
     int32_t *order = sp_i_order_descending(batch);
     h.order = order;
     h.packs = sp_calloc((size_t)dp, sizeof *h.packs);

@@ -240,9 +240,9 @@ static void fill_kk_flops(sp_i_rows *rows, const sp_strategy_input *input, const
     sp_arena_free(&memory);
 }
 
-sp_status sp_i_pack_kk_flops(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_kk_flops(const sp_strategy_input *input, sp_packing *packing,
+                             sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_kk_flops, packing);
     return SP_OK;
 }
@@ -308,10 +308,7 @@ sp_status sp_i_pack_odc(const sp_strategy_input *input, sp_packing *packing, sp_
     size_t ranks = (size_t)input->scenario->layout.dp;
     sp_arena memory = {0};
     sp_packing_init(packing, batch, (int)ranks);
-    sp_status status = refuse_odc(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(refuse_odc(input, err));
     int32_t *order = sp_i_order_descending(batch);
     double *work_s = sp_arena_take(&memory, count, sizeof *work_s);
     int32_t *next = sp_arena_take(&memory, count, sizeof *next);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/workload/best_fit.h"
 #include "solver/rows.h"
 #include "solver/search.h"
@@ -20,9 +21,9 @@
 
 enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal ratios
 
-sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, NULL, packing);
     return SP_OK;
 }
@@ -37,9 +38,9 @@ static void fill_descending(sp_i_rows *rows, const sp_strategy_input *input, con
     sp_i_rows_fill_in_order(rows, input->batch, order, input->context);
 }
 
-sp_status sp_i_pack_sorted(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_sorted(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_descending, packing);
     return SP_OK;
 }
@@ -60,12 +61,11 @@ static int64_t nth_length(const sp_strategy_input *input, int i)
     return i == 0 ? input->context : (int64_t)fmax(shorter, longest);
 }
 
-static sp_status judge_length(void *context, int i, const sp_packflow_outcome *best,
+static sp_status judge_length(void *context, int i, const sp_packflow_outcome *best SP_UNUSED,
                               sp_packflow_outcome *outcome, sp_error *err)
 {
     const sp_strategy_input *input = context;
     sp_packing tried;
-    (void)best;
     pack_rows_of(input, nth_length(input, i), &tried);
     sp_status status = sp_step_judge_rows(input, &tried, outcome, err);
     sp_packing_fini(&tried);
@@ -89,12 +89,10 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
                                      .judge = judge_length,
                                      .is_over = is_time_over,
                                      .context = &own};
-    sp_status status = sp_i_search(&lengths, &best, &outcome, err);
-    if (status == SP_OK) {
-        pack_rows_of(input, nth_length(input, best), packing);
-        packing->row_tokens = nth_length(input, best);
-    }
-    return status;
+    SP_TRY(sp_i_search(&lengths, &best, &outcome, err));
+    pack_rows_of(input, nth_length(input, best), packing);
+    packing->row_tokens = nth_length(input, best);
+    return SP_OK;
 }
 
 // ---- padded ----
@@ -111,9 +109,9 @@ static int64_t longest_of(const sp_batch *batch, size_t first, size_t last)
     return longest;
 }
 
-sp_status sp_i_pack_padded(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_padded(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     const sp_batch *batch = input->batch;
     const sp_strategy_spec *spec = &input->scenario->strategy;
     size_t dp = (size_t)input->scenario->layout.dp;
@@ -196,9 +194,9 @@ static void fill_first_fit(sp_i_rows *rows, const sp_strategy_input *input, cons
     sp_i_rows_first_fit(rows, input->batch, order, input->batch->count, input->context);
 }
 
-sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing,
+                        sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_first_fit, packing);
     return SP_OK;
 }
@@ -211,11 +209,6 @@ typedef struct packer {
     int64_t context;
     int64_t max_per_pack;
 } packer;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 // Among kinds with equal room the newest is taken first, as by the authors' program.
 static uint32_t turned(uint32_t kind)
@@ -234,9 +227,7 @@ static void open_kind(packer *p, uint32_t index)
 static void add_kind(packer *p, sp_i_pack_kind kind)
 {
     sp_i_pack_kinds *kinds = p->kinds;
-    void *items = kinds->kind;
-    sp_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    kinds->kind = items;
+    SP_RESERVE(kinds->kind, kinds->capacity, kinds->count + 1);
     kinds->kind[kinds->count] = kind;
     open_kind(p, (uint32_t)kinds->count++);
 }
@@ -260,9 +251,9 @@ static void place(packer *p, const sp_i_length_count *lengths, size_t length)
     for (int64_t left = lengths[length].samples; left > 0;) {
         int32_t index;
         sp_i_pack_kind base = take_base(p, tokens, &index);
-        int64_t fit = least(base.room / tokens, p->max_per_pack - base.samples);
-        int64_t repeat = least(fit, left);
-        int64_t packs = least(base.packs, left / repeat);
+        int64_t fit = sp_smaller(base.room / tokens, p->max_per_pack - base.samples);
+        int64_t repeat = sp_smaller(fit, left);
+        int64_t packs = sp_smaller(base.packs, left / repeat);
         left -= packs * repeat;
         if (index >= 0) {
             p->kinds->kind[index].packs -= packs;
@@ -331,9 +322,9 @@ static void fill_best_fit(sp_i_rows *rows, const sp_strategy_input *input, const
     sp_free(row_of);
 }
 
-sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing,
+                        sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_best_fit, packing);
     return SP_OK;
 }
@@ -418,9 +409,9 @@ static void fill_histogram(sp_i_rows *rows, const sp_strategy_input *input, cons
     sp_free(row_of);
 }
 
-sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing,
+                          sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_histogram, packing);
     return SP_OK;
 }
@@ -456,9 +447,9 @@ static size_t spread(const sp_i_rows *rows, size_t together, size_t *row_of)
     return count;
 }
 
-static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
+static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input,
+                             const int32_t *order SP_UNUSED)
 {
-    (void)order;
     size_t samples = input->batch->count;
     sp_arena memory = {0};
     int32_t *in_order = sp_arena_take(&memory, samples, sizeof *in_order);
@@ -472,9 +463,9 @@ static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input, co
     sp_arena_free(&memory);
 }
 
-sp_status sp_i_pack_dp_balanced(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_dp_balanced(const sp_strategy_input *input, sp_packing *packing,
+                                sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_dp_balanced, packing);
     return SP_OK;
 }

@@ -90,10 +90,7 @@ static sp_status pack(const sp_strategy_input *input, bool narrow, sp_packing *p
     int64_t rank_tokens = sp_i_merged_rank_tokens(input);
     sp_arena memory = {0};
     sp_packing_init(packing, batch, dp);
-    sp_status status = sp_i_merged_check(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_merged_check(input, err));
     int32_t *order = sp_i_order_descending(batch);
     double *load = sp_arena_take(&memory, (size_t)dp, sizeof *load);
     sp_i_block *block = sp_arena_take(&memory, batch->count, sizeof *block);
@@ -227,10 +224,7 @@ sp_status sp_i_pack_bytescale(const sp_strategy_input *input, sp_packing *packin
              .rank_tokens = sp_i_merged_rank_tokens(input),
              .dp = dp};
     sp_packing_init(packing, batch, dp);
-    sp_status status = sp_i_merged_check(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_merged_check(input, err));
     h.order = sp_i_order_descending(batch);
     sp_arena memory = {0};
     h.load_s = sp_arena_take(&memory, (size_t)dp, sizeof *h.load_s);

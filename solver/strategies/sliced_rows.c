@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "solver/slicing.h"
 #include "solver/strategy_list.h"
 
@@ -109,10 +110,8 @@ static int heaviest_first(const void *a, const void *b)
 {
     const part *x = a;
     const part *y = b;
-    if (x->weight > y->weight || x->weight < y->weight) {
-        return x->weight > y->weight ? -1 : 1;
-    }
-    return x->first < y->first ? -1 : x->first > y->first;
+    int heaviest = SP_ORDER(y->weight, x->weight);
+    return heaviest != 0 ? heaviest : SP_ORDER(x->first, y->first);
 }
 
 // Into `a`: the heaviest parts of `b` take the empty ones of `a`, the others join the lightest of

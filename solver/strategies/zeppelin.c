@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/step/step.h"
@@ -387,10 +388,7 @@ static int compare_placed(const void *a, const void *b)
     if (x->block.degree != y->block.degree) {
         return x->block.degree > y->block.degree ? -1 : 1;
     }
-    if (x->block.first != y->block.first) {
-        return x->block.first < y->block.first ? -1 : 1;
-    }
-    return x->at < y->at ? -1 : 1;
+    return SP_ORDER_2(x, y, block.first, at);
 }
 
 static void add_round(zones *z, placed *round, sp_packing *packing)

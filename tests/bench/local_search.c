@@ -92,13 +92,8 @@ static void write_list(const packs *p, const double *place, sp_pack_list *list)
     for (int n = 0; n < p->count; n++) {
         int i = order[n];
         bool last = i + 1 == p->count || p->slice[i + 1].sample != p->slice[i].sample;
-        bool ok = true;
         if (n == 0 || place[i] > place[order[n - 1]]) {
-            ok = sp_pack_list_begin(list, 0, 1);
-        }
-        if (!ok) {
-            fprintf(stderr, "too many packs\n");
-            exit(1);
+            sp_pack_list_begin(list, 0, 1);
         }
         sp_pack_list_add(list, p->slice[i], last);
     }

@@ -33,21 +33,17 @@ typedef int partner_function(sp_prng *prng, int gpu, int which);
 static int neighbour(sp_prng *prng, int gpu, int which)
 {
     static const int step[PARTNERS] = {128, GPUS - 128, RAILS, GPUS - RAILS};
-    (void)prng;
     return (gpu + step[which]) % GPUS;
 }
 
 // Ring neighbours alone: no NIC has two flows in one direction but by chance.
 static int next(sp_prng *prng, int gpu, int which)
 {
-    (void)prng;
-    (void)which;
     return (gpu + RAILS) % GPUS;
 }
 
 static int anyone(sp_prng *prng, int gpu, int which)
 {
-    (void)which;
     int other = (int)sp_prng_below(prng, GPUS - 1);
     return other >= gpu ? other + 1 : other;
 }
@@ -55,7 +51,6 @@ static int anyone(sp_prng *prng, int gpu, int which)
 // Many to few, as to storage: 32 GPUs receive all.
 static int a_few(sp_prng *prng, int gpu, int which)
 {
-    (void)which;
     int other = 32 * (int)sp_prng_below(prng, GPUS / 32);
     return other != gpu ? other : (other + 32) % GPUS;
 }
@@ -173,8 +168,6 @@ static double run_simgrid(const problem *p, const answer *ours, double *differen
 #ifdef SP_SIMGRID
     simgrid_apart(run_peer, &(compared){p, ours}, results, 2);
 #else
-    (void)p;
-    (void)ours;
 #endif
     *difference_ns = results[1];
     return results[0];

@@ -45,15 +45,6 @@ typedef struct step {
     int send_count;
 } step;
 
-static void *must_have(void *memory)
-{
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return memory;
-}
-
 static int64_t rank_of(const sp_layout *l, int tp, int cp, int dp, int pp)
 {
     return ((int64_t)(pp * l->dp + dp) * l->cp + cp) * l->tp + tp;
@@ -105,7 +96,7 @@ static void add_group(step *s, const int64_t *gpus, int count, int pp, bool is_c
 static void add_stage_of(step *s, int pp, int tp)
 {
     const sp_layout *l = &s->layout;
-    int64_t *gpus = must_have(calloc((size_t)(l->dp * l->cp), sizeof *gpus));
+    int64_t *gpus = sp_calloc((size_t)(l->dp * l->cp), sizeof *gpus);
     int count = 0;
     for (int dp = 0; dp < l->dp; dp++) {
         int first = count;
@@ -180,8 +171,8 @@ static void measure(sp_layout layout, int microbatches, bool uneven)
     size_t ranks = (size_t)(layout.tp * layout.cp * layout.dp * layout.pp);
     double started = thread_clock_s();
     require(sp_topology_new(&cluster, &rates, &s.topology, &err), &err);
-    s.routes = must_have(calloc(4 * ranks, sizeof *s.routes));
-    s.sends = must_have(calloc(4 * ranks * (size_t)(microbatches + BUCKETS), sizeof *s.sends));
+    s.routes = sp_calloc(4 * ranks, sizeof *s.routes);
+    s.sends = sp_calloc(4 * ranks * (size_t)(microbatches + BUCKETS), sizeof *s.sends);
     for (int pp = 0; pp < layout.pp; pp++) {
         for (int tp = 0; tp < layout.tp; tp++) {
             add_stage_of(&s, pp, tp);
@@ -278,7 +269,7 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     layout.chunks = 1;
-    require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
+    uniform_packing(&packing, layout.dp, microbatches);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
     sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     fill_costs(&layout, uneven, &costs);

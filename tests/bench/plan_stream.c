@@ -33,7 +33,6 @@ typedef struct loop {
 static sp_status take(void *context, const stream_answer *answer, sp_error *err)
 {
     loop *l = context;
-    (void)err;
     l->waited_ms[l->count] = (sp_clock_s() - l->asked_s) * 1e3;
     if (l->predicted_ms != NULL) {
         const char *found = strstr(answer->text, "\"predicted_ms\":");
@@ -80,8 +79,7 @@ typedef struct measured {
 static measured run(const sp_scenario *scenario, FILE *lines, int batches, int threads, int ahead,
                     double step_ms)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     loop l = {.step_ms = step_ms, .hash = 14695981039346656037u};
     l.waited_ms = calloc((size_t)batches, sizeof *l.waited_ms);
     stream_options options = {.threads = threads, .ahead = ahead, .name = "bench"};
@@ -114,8 +112,7 @@ static measured run(const sp_scenario *scenario, FILE *lines, int batches, int t
 // before has ended, and lasts as long as predicted.
 static int count_late(const sp_scenario *scenario, const char *path, FILE *lines, int batches)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     loop l = {.waited_ms = calloc((size_t)batches, sizeof(double)),
               .predicted_ms = calloc((size_t)batches, sizeof(double))};
     stream_options options = {.threads = 1, .ahead = 1, .name = "bench"};
@@ -159,8 +156,7 @@ int main(int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     sp_scenario scenario;
     sp_batches made;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     if (batches < 2 || batches > MOST_BATCHES) {
         fprintf(stderr, "expected 2 to %d batches\n", MOST_BATCHES);
         return 2;

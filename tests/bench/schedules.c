@@ -1,7 +1,6 @@
 // Generating and simulating each schedule at p = 64 ranks, m = 512 micro-batches, n = 32 slices
 // where it runs slices: tasks per second, one JSON line a schedule.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "sim/base/progress.h"
 #include "sim/metrics/metrics.h"

@@ -41,13 +41,12 @@ static void measure(int samples, int dp, int limit_ms, const char *name)
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     require(sp_evaluate_batches(&scenario, &batches, &err), &err);
     require(sp_evaluate(&scenario, &batches, &options, &result, &err), &err);
-    json_t *json = sp_result_json(&result, false);
+    json_auto_t *json = sp_result_json(&result, false);
     printf(
         "\"%s solver_ms\": %.1f, \"%s gap\": %.4f, \"%s slowest over mean\": %.4f, ", name,
         json_real_value(json_object_get(json, "solver_ms")), name,
         json_real_value(json_object_get(json, "gap")), name,
         json_real_value(json_object_get(json_object_get(json, "imbalance"), "dp_max_over_mean")));
-    json_decref(json);
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);

@@ -22,8 +22,7 @@ typedef struct measured {
 
 static void run(const sweep_spec *spec, measured *m)
 {
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     snprintf(m->path, sizeof m->path, "/tmp/slimpack-bench-XXXXXX");
     int fd = mkstemp(m->path);
     if (fd < 0) {
@@ -63,8 +62,7 @@ int main(int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int most = argc > 2 ? atoi(argv[2]) : (int)cores;
     most = most < 1 ? 1 : most < SWEEP_MOST_THREADS ? most : SWEEP_MOST_THREADS;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sweep_spec spec;
     measured runs[MOST_RUNS] = {{.threads = 1}, {.threads = most}};
     require(sweep_spec_read(path, &spec, &err), &err);

@@ -1,8 +1,6 @@
 // A launch script from arbitrary bytes: it is refused with a sentence, or its commands have names,
 // values and lines of the text, and what they say is a scenario's document or is refused.
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
 

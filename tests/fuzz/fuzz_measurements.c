@@ -17,8 +17,6 @@ enum { MOST_BYTES = 4096 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc;
-    (void)argv;
     // Run from the repository root.
     setenv("SLIMPACK_PROFILE_PATH", "profiles", 0);
     return 0;

@@ -1,8 +1,6 @@
 // A recipe in YAML or JSON from arbitrary bytes, of whichever framework knows its names or of one
 // that the first byte names: it is a scenario's document, or is refused with a sentence.
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
 

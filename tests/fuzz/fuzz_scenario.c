@@ -12,8 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc;
-    (void)argv;
     // Run from the repository root.
     setenv("SLIMPACK_PROFILE_PATH", "profiles", 0);
     return 0;

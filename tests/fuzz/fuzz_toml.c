@@ -2,7 +2,6 @@
 // line, and a recipe of it is a scenario's document or is refused.
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
 

@@ -427,8 +427,6 @@ sp_status check_attention(checklist *c, sp_error *err)
 
 int gpu_attention_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const attention_case whole = {
         .samples = {{384, 384}}, .count = 1, .heads = 4, .kv_heads = 4, .head_dim = 128};
     static const attention_case grouped = {

@@ -28,7 +28,7 @@ enum { CHECKS = sizeof checks / sizeof *checks };
 
 void checklist_found(const char *name, json_t *fields)
 {
-    json_t *line = json_pack("{s:s, s:s}", "check", name, "status", "ok");
+    json_auto_t *line = json_pack("{s:s, s:s}", "check", name, "status", "ok");
     if (fields != NULL && json_object_get(fields, "status") != NULL) {
         json_object_del(line, "status");
     }
@@ -39,7 +39,6 @@ void checklist_found(const char *name, json_t *fields)
         fflush(stdout);
     }
     free(text);
-    json_decref(line);
 }
 
 static void without_result(const char *name, const char *status, const char *reason)
@@ -179,7 +178,7 @@ sp_status check_clocks(checklist *c, sp_error *err)
         checklist_missing("clocks", c->no_nvml);
         return SP_OK;
     }
-    json_t *idle = state_json(c);
+    json_auto_t *idle = state_json(c);
     GPU_TRY(square_product_init(c, 8192, 0, &p, err));
     for (int i = 0; i < PRODUCTS; i++) {
         GPU_TRY(square_product_run(&p, NULL, err));
@@ -188,7 +187,6 @@ sp_status check_clocks(checklist *c, sp_error *err)
     idle = NULL;
     GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, (CUstream)NULL));
     checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
-    json_decref(idle);
     square_product_fini(&p);
     return SP_OK;
 }
@@ -197,9 +195,6 @@ sp_status check_clocks(checklist *c, sp_error *err)
 
 static sp_status nothing(void *context, CUstream stream, sp_error *err)
 {
-    (void)context;
-    (void)stream;
-    (void)err;
     return SP_OK;
 }
 

@@ -263,8 +263,6 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
 
 int gpu_device_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const gpu_case cases[] = {
         {"failures_leave_the_device_usable", failures_leave_the_device_usable, NULL},
         {"random_numbers_are_normal", random_numbers_are_normal, NULL},

@@ -92,12 +92,12 @@ int gpu_start_command(gpu_test *t)
 
 static void print_line(const char *name, const char *status, const char *finding)
 {
-    json_t *line = json_pack("{s:s, s:s, s:s}", "test", name, "status", status, "finding", finding);
+    json_auto_t *line =
+        json_pack("{s:s, s:s, s:s}", "test", name, "status", status, "finding", finding);
     char *text = json_dumps(line, JSON_COMPACT);
     puts(text != NULL ? text : name);
     fflush(stdout);
     free(text);
-    json_decref(line);
 }
 
 // 0 passed, 1 failed.

@@ -22,7 +22,7 @@ static int is_request(const struct dirent *entry)
 
 static void print_report(const char *name, const char *cudnn, const gradients_report *r)
 {
-    json_t *line =
+    json_auto_t *line =
         json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:i, s:f, s:f}", "gradients", name, "cudnn",
                   cudnn, "share", r->worst, "tensor", r->tensor, "distance", r->distance, "bound",
                   r->bound, "tensors", r->tensors, "loss", r->loss, "plain_loss", r->plain_loss);
@@ -31,7 +31,6 @@ static void print_report(const char *name, const char *cudnn, const gradients_re
     puts(text != NULL ? text : "{\"gradients\":\"no numbers\",\"share\":1e99}");
     fflush(stdout);
     free(text);
-    json_decref(line);
 }
 
 static sp_status compare_all(gpu_test *t, const sp_backend *gpu, const sp_backend *cpu,
@@ -88,8 +87,6 @@ static sp_status gradients(gpu_test *t, sp_error *err)
 
 int gpu_gradients_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const gpu_case cases[] = {
         {"gradients_with_own_attention", gradients, "off"},
         {"gradients_with_cudnn", gradients, "on"},

@@ -1,7 +1,6 @@
 // Measurements of slimpack on a GPU machine: gaps between actions, products in an executor, kernels
 // bound by memory. Each that has a bound fails where that is missed (backends/cuda/README.md).
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/api/device.h"
@@ -123,7 +122,7 @@ static sp_status look_at(const char *name, json_t *result, look_fn *look, int *c
 static int look_at_all(int argc, char **argv, look_fn *look)
 {
     sp_error err = {0};
-    json_t *measurement = NULL;
+    json_auto_t *measurement = NULL;
     const char *name;
     json_t *result;
     int count = 0;
@@ -143,7 +142,6 @@ static int look_at_all(int argc, char **argv, look_fn *look)
         }
         failed = failed || missed;
     }
-    json_decref(measurement);
     return failed ? 1 : count == 0 ? NONE : 0;
 }
 
@@ -281,8 +279,6 @@ static sp_status time_kernels(sp_i_cuda_calibration *c, sp_error *err)
 
 int gpu_kernels_bench(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     gpu_test t;
     sp_error err = {0};
     size_t i;

@@ -1,7 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
 // (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
 // rank. Their times are a calibration's.
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "backends/cuda/calibration.h"
@@ -165,8 +164,6 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
 
 int gpu_nccl_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange, NULL}};
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -23,13 +23,11 @@ static void make_batches(int64_t context, int packs, sp_batches *batches)
 {
     sp_prng prng = prng_seeded(47);
     *batches = (sp_batches){.count = STEPS, .context = context};
-    batches->batch = calloc(STEPS, sizeof *batches->batch);
-    assert_non_null(batches->batch);
+    batches->batch = sp_calloc(STEPS, sizeof *batches->batch);
     for (int b = 0; b < STEPS; b++) {
         sp_batch *batch = &batches->batch[b];
-        batch->ids = calloc(MOST_DOCUMENTS, sizeof *batch->ids);
-        batch->tokens = calloc(MOST_DOCUMENTS, sizeof *batch->tokens);
-        assert_true(batch->ids != NULL && batch->tokens != NULL);
+        batch->ids = sp_calloc(MOST_DOCUMENTS, sizeof *batch->ids);
+        batch->tokens = sp_calloc(MOST_DOCUMENTS, sizeof *batch->tokens);
         int64_t left = packs * context;
         while (left > 0) {
             int64_t tokens = document(&prng);
@@ -76,7 +74,6 @@ typedef struct tally {
 
 static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     tally *t = context;
     const sp_step_costs *costs = view->costs;
     const sp_pack_list *packs = &view->plan->packing->forward;
@@ -146,7 +143,6 @@ TEST(imbalance_of_the_paper)
 
 static sp_status add_time(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     double *ns = context;
     const sp_step_costs *costs = view->costs;
     for (size_t k = 0; k < view->plan->packing->forward.count; k++) {

@@ -45,8 +45,7 @@ static double compare_step(const sp_plan *plan, const sp_step_costs *costs,
     AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     step_graph_make(plan, costs, network, &g);
-    AUTO_FREE double *ends_s = calloc((size_t)g.graph.count, sizeof *ends_s);
-    assert_non_null(ends_s);
+    AUTO_FREE double *ends_s = sp_calloc((size_t)g.graph.count, sizeof *ends_s);
     must_succeed(sp_simulate(plan, costs, &options, &timeline, &memory, &counts, ERR));
     simgrid_apart(run_simgrid, &g, ends_s, g.graph.count);
     return compare(&timeline, &g, ends_s);

@@ -159,35 +159,32 @@ static sp_layout random_layout(sp_prng *prng)
 
 // Whatever is offloaded, held and offloaded activations together stay the same; nothing is
 // negative; more slices never hold more activations.
-TEST(random_options)
+TEST_ROUNDS(random_options, 7, 2000)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < 2000; round++) {
-        sp_model model;
-        int index = prng_below(&prng, 5);
-        assert_int_equal(sp_model_builtin(sp_model_builtin_name(index), &model, NULL), SP_OK);
-        sp_layout layout = random_layout(&prng);
-        static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_PARTIAL_FC1,
-                                             SP_RECOMPUTE_FULL};
-        sp_planner_options options = {
-            .order = SP_PLANNER_SLIMPIPE,
-            .sequence_tokens = 1 + (int64_t)sp_prng_below(&prng, 1 << 22),
-            .slices = 1 + prng_below(&prng, 64),
-            .memory = {.recompute = modes[sp_prng_below(&prng, 3)]},
-        };
-        sp_bytes whole = predict(&model, &layout, &options);
-        options.memory.offload_ratio = sp_prng_uniform(&prng);
-        sp_bytes bytes = predict(&model, &layout, &options);
-        int64_t sum = bytes.of[SP_MEM_ACTIVATIONS] + bytes.of[SP_MEM_OFFLOADED];
-        assert_in_range(sum + 1 - whole.of[SP_MEM_ACTIVATIONS], 0, 2);
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            assert_true(bytes.of[c] >= 0);
-        }
-        options.memory.offload_ratio = 0.0;
-        options.slices *= 2;
-        sp_bytes finer = predict(&model, &layout, &options);
-        assert_true(finer.of[SP_MEM_ACTIVATIONS] <= whole.of[SP_MEM_ACTIVATIONS]);
+    sp_model model;
+    int index = prng_below(prng, 5);
+    assert_int_equal(sp_model_builtin(sp_model_builtin_name(index), &model, NULL), SP_OK);
+    sp_layout layout = random_layout(prng);
+    static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_PARTIAL_FC1,
+                                         SP_RECOMPUTE_FULL};
+    sp_planner_options options = {
+        .order = SP_PLANNER_SLIMPIPE,
+        .sequence_tokens = 1 + (int64_t)sp_prng_below(prng, 1 << 22),
+        .slices = 1 + prng_below(prng, 64),
+        .memory = {.recompute = modes[sp_prng_below(prng, 3)]},
+    };
+    sp_bytes whole = predict(&model, &layout, &options);
+    options.memory.offload_ratio = sp_prng_uniform(prng);
+    sp_bytes bytes = predict(&model, &layout, &options);
+    int64_t sum = bytes.of[SP_MEM_ACTIVATIONS] + bytes.of[SP_MEM_OFFLOADED];
+    assert_in_range(sum + 1 - whole.of[SP_MEM_ACTIVATIONS], 0, 2);
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        assert_true(bytes.of[c] >= 0);
     }
+    options.memory.offload_ratio = 0.0;
+    options.slices *= 2;
+    sp_bytes finer = predict(&model, &layout, &options);
+    assert_true(finer.of[SP_MEM_ACTIVATIONS] <= whole.of[SP_MEM_ACTIVATIONS]);
 }
 
 static void refuse(const sp_model *model, const sp_planner_options *options, const char *path)

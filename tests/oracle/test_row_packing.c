@@ -1,7 +1,6 @@
 // Rows of published data sets: longest-pack-first histogram packing on the lengths that BERT was
 // trained with (Krell et al., arXiv 2107.02027), best-fit packing against concatenation (Ding et
 // al., "Fewer Truncations Improve Language Modeling", arXiv 2404.10830).
-#include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
 #include "solver/rows.h"
 #include "solver/strategy.h"
@@ -201,8 +200,7 @@ TEST(best_fit_packing_as_compact_as_table_2)
     enum { DOCUMENTS = 1000000, MOST_PIECES = 2 * DOCUMENTS };
     const sp_distribution *wikipedia = sp_distribution_find("wikipedia");
     assert_non_null(wikipedia);
-    AUTO_FREE int64_t *tokens = malloc(MOST_PIECES * sizeof *tokens);
-    assert_non_null(tokens);
+    AUTO_FREE int64_t *tokens = sp_malloc(MOST_PIECES * sizeof *tokens);
     for (int i = 0; i < 2; i++) {
         cut_documents c = {
             .pieces = {.tokens = tokens}, .capacity = MOST_PIECES, .context = contexts[i]};

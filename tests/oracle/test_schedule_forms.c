@@ -15,8 +15,7 @@ enum { TIMES = 4, MOST_RANKS = 9, MOST_MICROBATCHES = 19 };
 
 static int64_t makespan(const uniform_case *c)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     return step.metrics.makespan_ns;
 }
 
@@ -73,8 +72,7 @@ TEST(interleaved_latency)
                                   .microbatches = p * rounds,
                                   .ns = {100000, 100000, 50000},
                                   .p2p_ns = 100};
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
+                UNIFORM_STEP(step, &c, &plain);
                 int64_t unit = c.f_ns + c.i_ns + c.w_ns;
                 int64_t bubble_free = ((int64_t)p * rounds * v + p - 1) * unit;
                 assert_int_equal(step.metrics.longest_span_ns - bubble_free,
@@ -96,8 +94,7 @@ TEST(one_f_one_b_latency)
                               .microbatches = m,
                               .ns = {100000, 100000, 50000},
                               .p2p_ns = 100};
-            AUTO(uniform_step) step;
-            uniform_step_run(&c, &plain, &step);
+            UNIFORM_STEP(step, &c, &plain);
             int64_t unit = c.f_ns + c.i_ns + c.w_ns;
             int64_t bubble_free = (int64_t)(m + p - 1) * unit;
             int64_t extra = c.p2p_ns * (2 * (p - 1) * rounds + 2 * (p - 2));
@@ -131,8 +128,7 @@ TEST(zero_bubble_tables)
                                  (int64_t)llround(rows[i].b_ms * 1e6),
                                  (int64_t)llround(rows[i].w_ms * 1e6)},
                           .p2p_ns = (int64_t)llround(rows[i].c_ms * 1e6)};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         double bubble = step_bubble_longest_stage(&step.metrics);
         assert_within(bubble, rows[i].bubble, 0.5e-4 + 1e-9);
     }
@@ -149,8 +145,7 @@ TEST(peak_units)
                                   .chunks = v,
                                   .microbatches = m,
                                   .ns = {1000, 1000, 1000}};
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
+                UNIFORM_STEP(step, &c, &plain);
                 for (int r = 0; r < p; r++) {
                     int expected =
                         v == 1 ? (p - r < m ? p - r : m) : (v - 1) * p + 2 * (p - 1 - r) + 1;
@@ -199,8 +194,7 @@ TEST(interleaved_given_group)
                       .microbatches = 16,
                       .group = 6,
                       .ns = {1000, 1000, 1000}};
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     // Rank 0 holds (v-1)g + 2(p-1) + 1 chunks.
     assert_true(step.metrics.ranks[0].units_peak == 13.0);
 }

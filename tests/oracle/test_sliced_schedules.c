@@ -1,7 +1,6 @@
 // Schedules of sliced micro-batches against closed forms and published numbers: SlimPipe
 // (arXiv 2504.14519), Seq1F1B (arXiv 2406.03488), TeraPipe (arXiv 2102.07988), ChunkFlow
 // (arXiv 2503.02356). Units are one slice on one chunk.
-#include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
 #include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
@@ -31,8 +30,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_case c = make_case(kind, p, v, m, n, times[t]);
         int64_t unit = c.f_ns + c.i_ns + c.w_ns;
         int64_t units = (int64_t)n * v * m;
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
         assert_within(step_bubble(&step.metrics), bubble, 1e-12);
@@ -69,8 +67,7 @@ TEST(slimpipe_published)
     } rows[] = {{16, 8, 1.08}, {32, 8, 0.54}, {16, 4, 2.14}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         assert_within(100.0 * step_bubble(&step.metrics), rows[i].percent, 0.005);
     }
 }
@@ -80,8 +77,7 @@ static int64_t extra_latency(sp_schedule_kind kind, int p, int v, int m, int n)
     static const int64_t slow[3] = {100000, 100000, 50000};
     uniform_case c = make_case(kind, p, v, m, n, slow);
     c.p2p_ns = 100;
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     int64_t extra_ns =
         step.metrics.makespan_ns - ((int64_t)n * v * m + p - 1) * (slow[0] + slow[1] + slow[2]);
     return extra_ns / c.p2p_ns;
@@ -119,8 +115,7 @@ TEST(causal_slices)
                 uniform_case c =
                     make_case(k == 0 ? SP_SCHEDULE_SLIMPIPE : SP_SCHEDULE_SEQ1F1B, 4, 1, 4, 8, t);
                 c.attention_share = rows[i].share;
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
+                UNIFORM_STEP(step, &c, &plain);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
                 assert_within(step_bubble(&step.metrics), expected, 0.5e-4 + 1e-9);
             }
@@ -170,15 +165,12 @@ TEST(terapipe_closed_forms)
 }
 
 // Slices of several micro-batches by hand: counts[m] of them in micro-batch m, on every rank.
-static bool add_slice(sp_pack_list *list, int dp_rank, int m, int s, int count)
+static void add_slice(sp_pack_list *list, int dp_rank, int m, int s, int count)
 {
     sp_slice slice = {.sample = m, .begin = s, .tokens = 1, .computed_tokens = 1};
-    bool ok = sp_pack_list_begin(list, dp_rank, 1);
-    if (ok) {
-        sp_pack_list_add(list, slice, s + 1 == count);
-        list->packs[list->count - 1].microbatch = m;
-    }
-    return ok;
+    sp_pack_list_begin(list, dp_rank, 1);
+    sp_pack_list_add(list, slice, s + 1 == count);
+    list->packs[list->count - 1].microbatch = m;
 }
 
 static void build_packing(const int *counts, int microbatches, int dp, uniform_step *step)
@@ -187,16 +179,13 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
     step->batch.count = (size_t)microbatches;
     step->batch.ids = sp_calloc((size_t)microbatches, sizeof *step->batch.ids);
     step->batch.tokens = sp_calloc((size_t)microbatches, sizeof *step->batch.tokens);
-    assert_non_null(step->batch.ids);
-    assert_non_null(step->batch.tokens);
     sp_packing_init(&step->packing, &step->batch, dp);
     for (int m = 0; m < microbatches; m++) {
         step->batch.tokens[m] = counts[m];
         step->batch.total_tokens += counts[m];
         for (int s = 0; s < counts[m]; s++) {
-            assert_true(add_slice(&step->packing.forward, m % dp, m, s, counts[m]));
-            assert_true(
-                add_slice(&step->packing.backward, m % dp, m, counts[m] - 1 - s, counts[m]));
+            add_slice(&step->packing.forward, m % dp, m, s, counts[m]);
+            add_slice(&step->packing.backward, m % dp, m, counts[m] - 1 - s, counts[m]);
         }
     }
 }
@@ -337,8 +326,6 @@ TEST(chunkflow_memory)
     set_costs(&layout, &weight, 1000, 2500, &step);
     step.costs.side[0].unit = sp_calloc(N, sizeof *step.costs.side[0].unit);
     step.costs.side[1].unit = sp_calloc(N, sizeof *step.costs.side[1].unit);
-    assert_non_null(step.costs.side[0].unit);
-    assert_non_null(step.costs.side[1].unit);
     for (int s = 0; s < N; s++) {
         step.costs.action[SP_ACTION_R][s].compute_ns = 300;
         step.costs.side[0].unit[s].held.of[SP_MEM_KV_CACHE] = KV;
@@ -438,13 +425,10 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
 // Any numbers of ranks, chunks, micro-batches and slices, equal or not, and any costs: no deadlock,
 // every unit once (sp_plan_check), slices backward in reverse, no more in flight than the cap,
 // memory drains, the makespan is that of the longest path.
-TEST(random_sliced_steps)
+TEST_ROUNDS(random_sliced_steps, 61, 200)
 {
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 200; round++) {
-        for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
-            random_step_of(&prng, (sp_schedule_kind)kind);
-        }
+    for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
+        random_step_of(prng, (sp_schedule_kind)kind);
     }
 }
 
@@ -458,8 +442,7 @@ TEST(seq1f1b_uneven_groups)
                 for (int v = 2; v <= 3; v++) {
                     uniform_case c = make_case(SP_SCHEDULE_SEQ1F1B, p, v, m, n, times[1]);
                     int64_t unit = c.f_ns + c.i_ns + c.w_ns;
-                    AUTO(uniform_step) step;
-                    uniform_step_run(&c, &plain, &step);
+                    UNIFORM_STEP(step, &c, &plain);
                     int64_t ns = step.metrics.makespan_ns;
                     assert_true(ns >= ((int64_t)n * v * m + p - 1) * unit);
                     assert_true(ns <= ((int64_t)n * m + p - 1) * v * unit);
@@ -470,27 +453,24 @@ TEST(seq1f1b_uneven_groups)
 }
 
 // TeraPipe, section 3.2: the forward of one micro-batch ends at sum t_i + (K-1) max t_j.
-TEST(terapipe_forward_time)
+TEST_ROUNDS(terapipe_forward_time, 62, 200)
 {
     static const int weight = 1;
-    sp_prng prng = prng_seeded(62);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_TERAPIPE};
-    for (int round = 0; round < 200; round++) {
-        int n = 1 + prng_below(&prng, 12);
-        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(&prng, 8), .dp = 1, .chunks = 1};
-        AUTO(uniform_step) step;
-        build_packing(&n, 1, 1, &step);
-        set_costs(&layout, &weight, 0, 0, &step);
-        int64_t sum = 0, longest = 0;
-        for (int s = 0; s < n; s++) {
-            int64_t ns = 1 + (int64_t)sp_prng_below(&prng, 5000);
-            step.costs.action[SP_ACTION_F][s].compute_ns = ns;
-            sum += ns;
-            longest = ns > longest ? ns : longest;
-        }
-        simulate(&spec, &layout, &step);
-        assert_int_equal(step.metrics.makespan_ns, sum + (layout.pp - 1) * longest);
+    int n = 1 + prng_below(prng, 12);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(prng, 8), .dp = 1, .chunks = 1};
+    AUTO(uniform_step) step;
+    build_packing(&n, 1, 1, &step);
+    set_costs(&layout, &weight, 0, 0, &step);
+    int64_t sum = 0, longest = 0;
+    for (int s = 0; s < n; s++) {
+        int64_t ns = 1 + (int64_t)sp_prng_below(prng, 5000);
+        step.costs.action[SP_ACTION_F][s].compute_ns = ns;
+        sum += ns;
+        longest = ns > longest ? ns : longest;
     }
+    simulate(&spec, &layout, &step);
+    assert_int_equal(step.metrics.makespan_ns, sum + (layout.pp - 1) * longest);
 }
 
 // Data-parallel ranks with unlike micro-batches each have their own order.

@@ -14,8 +14,7 @@ static uniform_case v_case(sp_schedule_kind kind, int p, int m, int64_t f, int64
 // Runs a case and returns the bubble of the longest stage; no rank may hold more than `cap` chunks.
 static int64_t bubble_ns(const uniform_case *c, double cap)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     int64_t work = 2 * c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble = step.metrics.longest_span_ns - work;
     for (int r = 0; r < c->pp; r++) {
@@ -82,56 +81,49 @@ TEST(zb_v_equal_times)
     }
 }
 
-TEST(zb_v_any_costs)
+TEST_ROUNDS(zb_v_any_costs, 7, 300)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int k = 0; k < 300; k++) {
-        int p = 1 + prng_below(&prng, 12);
-        int m = 1 + prng_below(&prng, 40);
-        int64_t f = 1 + (int64_t)sp_prng_below(&prng, 3000);
-        int64_t i = (int64_t)sp_prng_below(&prng, 3000);
-        int64_t w = (int64_t)sp_prng_below(&prng, 3000);
-        int64_t p2p = (int64_t)sp_prng_below(&prng, 3) * (int64_t)sp_prng_below(&prng, 2000);
-        uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, f, i, w, p2p);
-        bubble_ns(&c, 2.0 * p);
-    }
+    int p = 1 + prng_below(prng, 12);
+    int m = 1 + prng_below(prng, 40);
+    int64_t f = 1 + (int64_t)sp_prng_below(prng, 3000);
+    int64_t i = (int64_t)sp_prng_below(prng, 3000);
+    int64_t w = (int64_t)sp_prng_below(prng, 3000);
+    int64_t p2p = (int64_t)sp_prng_below(prng, 3) * (int64_t)sp_prng_below(prng, 2000);
+    uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, f, i, w, p2p);
+    bubble_ns(&c, 2.0 * p);
 }
 
 // Stages that differ, and costs of 0: whatever order they lead to, it is complete, cannot deadlock
 // and keeps the memory. (Whether an order finishes does not depend on the times it then runs with.)
-TEST(zb_v_uneven_stages)
+TEST_ROUNDS(zb_v_uneven_stages, 10, 200)
 {
     enum { MOST_STAGES = 40 };
-    sp_prng prng = prng_seeded(10);
-    for (int k = 0; k < 200; k++) {
-        int p = 1 + (int)sp_prng_below(&prng, MOST_STAGES / 2);
-        int m = 1 + prng_below(&prng, 50);
-        int64_t ns[3][MOST_STAGES];
-        uint64_t most = sp_prng_below(&prng, 2) == 0 ? 3 : 5000;
-        for (int kind = 0; kind < 3; kind++) {
-            for (int stage = 0; stage < 2 * p; stage++) {
-                ns[kind][stage] = (int64_t)sp_prng_below(&prng, most);
-            }
+    int p = 1 + (int)sp_prng_below(prng, MOST_STAGES / 2);
+    int m = 1 + prng_below(prng, 50);
+    int64_t ns[3][MOST_STAGES];
+    uint64_t most = sp_prng_below(prng, 2) == 0 ? 3 : 5000;
+    for (int kind = 0; kind < 3; kind++) {
+        for (int stage = 0; stage < 2 * p; stage++) {
+            ns[kind][stage] = (int64_t)sp_prng_below(prng, most);
         }
-        sp_schedule_costs costs = {.f_ns = ns[0],
-                                   .i_ns = ns[1],
-                                   .w_ns = ns[2],
-                                   .p2p_ns = (int64_t)sp_prng_below(&prng, most),
-                                   .unit_f = 1.0,
-                                   .unit_w = -1.0};
-        uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
-        AUTO(sp_plan) plan;
-        sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
-        sp_plan_init(&plan, &step.plan.layout, &step.packing);
-        must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
-        must_succeed(sp_plan_check(&plan, "test", ERR));
-        AUTO(simulated_plan) s;
-        simulate_plan(&plan, &step.costs, &plain, &s);
-        for (int r = 0; r < p; r++) {
-            assert_true(s.metrics.ranks[r].units_peak <= 2.0 * p);
-        }
+    }
+    sp_schedule_costs costs = {.f_ns = ns[0],
+                               .i_ns = ns[1],
+                               .w_ns = ns[2],
+                               .p2p_ns = (int64_t)sp_prng_below(prng, most),
+                               .unit_f = 1.0,
+                               .unit_w = -1.0};
+    uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
+    UNIFORM_STEP(step, &c, &plain);
+    AUTO(sp_plan) plan;
+    sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
+    sp_plan_init(&plan, &step.plan.layout, &step.packing);
+    must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
+    must_succeed(sp_plan_check(&plan, "test", ERR));
+    AUTO(simulated_plan) s;
+    simulate_plan(&plan, &step.costs, &plain, &s);
+    for (int r = 0; r < p; r++) {
+        assert_true(s.metrics.ranks[r].units_peak <= 2.0 * p);
     }
 }
 
@@ -153,22 +145,19 @@ TEST(zb_v_beats_fixed_order)
 
 // Memory in other units, M_B at F and M_W between I and W (arXiv 2401.10241, appendix G): never
 // above 2p M_B, or 2p M_W where that is the larger.
-TEST(zb_v_other_units)
+TEST_ROUNDS(zb_v_other_units, 8, 100)
 {
-    sp_prng prng = prng_seeded(8);
-    for (int k = 0; k < 100; k++) {
-        int p = 1 + prng_below(&prng, 8);
-        int m = 1 + prng_below(&prng, 30);
-        int64_t f = 1000 + (int64_t)sp_prng_below(&prng, 2000);
-        uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, f, f, f / 2, 100);
-        double m_b = 0.5 + sp_prng_uniform(&prng);
-        double m_w = 1.5 * sp_prng_uniform(&prng);
-        c.has_units = true;
-        c.unit_f = m_b;
-        c.unit_b = m_w - m_b;
-        c.unit_w = -m_w;
-        bubble_ns(&c, 2.0 * p * (m_b > m_w ? m_b : m_w));
-    }
+    int p = 1 + prng_below(prng, 8);
+    int m = 1 + prng_below(prng, 30);
+    int64_t f = 1000 + (int64_t)sp_prng_below(prng, 2000);
+    uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, f, f, f / 2, 100);
+    double m_b = 0.5 + sp_prng_uniform(prng);
+    double m_w = 1.5 * sp_prng_uniform(prng);
+    c.has_units = true;
+    c.unit_f = m_b;
+    c.unit_b = m_w - m_b;
+    c.unit_w = -m_w;
+    bubble_ns(&c, 2.0 * p * (m_b > m_w ? m_b : m_w));
 }
 
 // arXiv 2405.15362 (and its Hugging Face space): peaks of (p+4)/3 and (p+2)/2 micro-batches,
@@ -204,19 +193,15 @@ TEST(building_blocks_bubble)
     }
 }
 
-TEST(building_blocks_any_costs)
+TEST_ROUNDS(building_blocks_any_costs, 9, 300)
 {
-    sp_prng prng = prng_seeded(9);
-    for (int k = 0; k < 300; k++) {
-        int p = 1 + prng_below(&prng, 16);
-        int m = 1 + prng_below(&prng, 40);
-        int64_t f = 1 + (int64_t)sp_prng_below(&prng, 3000);
-        int64_t i = (int64_t)sp_prng_below(&prng, 3000);
-        int64_t w = (int64_t)sp_prng_below(&prng, 3000);
-        uniform_case c =
-            v_case(SP_SCHEDULE_V_MIN, p, m, f, i, w, (int64_t)sp_prng_below(&prng, 500));
-        bubble_ns(&c, 2.0 * ((p + 4) / 3));
-        c.kind = SP_SCHEDULE_V_HALF;
-        bubble_ns(&c, 2.0 * ((p + 2) / 2));
-    }
+    int p = 1 + prng_below(prng, 16);
+    int m = 1 + prng_below(prng, 40);
+    int64_t f = 1 + (int64_t)sp_prng_below(prng, 3000);
+    int64_t i = (int64_t)sp_prng_below(prng, 3000);
+    int64_t w = (int64_t)sp_prng_below(prng, 3000);
+    uniform_case c = v_case(SP_SCHEDULE_V_MIN, p, m, f, i, w, (int64_t)sp_prng_below(prng, 500));
+    bubble_ns(&c, 2.0 * ((p + 4) / 3));
+    c.kind = SP_SCHEDULE_V_HALF;
+    bubble_ns(&c, 2.0 * ((p + 2) / 2));
 }

@@ -14,8 +14,7 @@ enum { TIMES = 6 };
 
 static int64_t longest_bubble_ns(const uniform_case *c)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     int64_t ns =
         step.metrics.longest_span_ns - (int64_t)c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     return ns;
@@ -58,8 +57,7 @@ TEST(static_peaks)
                               .unit_w = -m_w};
             for (int steepness = 1; steepness <= 2; steepness++) {
                 c.kind = steepness == 1 ? SP_SCHEDULE_ZB_H1 : SP_SCHEDULE_ZB_H2;
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
+                UNIFORM_STEP(step, &c, &plain);
                 for (int r = 0; r < p; r++) {
                     int full = steepness == 1 ? p - r : 2 * p - 1 - 2 * r;
                     double expected = full + steepness * r * m_w;
@@ -83,8 +81,7 @@ TEST(static_orders)
     for (int e = 0; e < 2; e++) {
         uniform_case c = {
             .kind = expected[e].kind, .pp = 3, .microbatches = 4, .ns = {1000, 1000, 1000}};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         for (int r = 0; r < 3; r++) {
             const sp_stage_plan *stage = sp_plan_stage(&step.plan, 0, r);
             assert_int_equal(stage->count, 12);
@@ -138,8 +135,7 @@ static uniform_case published_case(const published *row)
 // Ratio of the longest stage; no rank may hold more than `most_units`.
 static double bubble_ratio(const uniform_case *c, double most_units)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     double ratio = step_bubble_longest_stage(&step.metrics);
     for (int r = 0; r < c->pp; r++) {
         assert_true(step.metrics.ranks[r].units_peak <= most_units + 1e-6);
@@ -177,29 +173,25 @@ TEST(published_auto)
 
 // Fewer micro-batches than the warm-up runs, down to one: no deadlock, and no sooner than the last
 // rank's fill and work, or one micro-batch there and back.
-TEST(few_microbatches)
+TEST_ROUNDS(few_microbatches, 11, 3)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_ZB_H1, SP_SCHEDULE_ZB_H2,
                                              SP_SCHEDULE_ZB_AUTO};
-    sp_prng prng = prng_seeded(11);
-    for (int k = 0; k < 3; k++) {
-        for (int p = 1; p <= 9; p++) {
-            for (int m = 1; m <= 2 * p; m++) {
-                uniform_case c = {.kind = kinds[k],
-                                  .pp = p,
-                                  .dp = 1 + m % 2,
-                                  .microbatches = m,
-                                  .ns = {1 + (int64_t)sp_prng_below(&prng, 3000),
-                                         1 + (int64_t)sp_prng_below(&prng, 3000),
-                                         (int64_t)sp_prng_below(&prng, 3000)},
-                                  .p2p_ns = (int64_t)sp_prng_below(&prng, 500)};
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
-                int64_t fill = (p - 1) * (c.f_ns + c.p2p_ns) + m * (c.f_ns + c.i_ns + c.w_ns);
-                int64_t there_and_back = p * (c.f_ns + c.i_ns) + 2 * (p - 1) * c.p2p_ns + c.w_ns;
-                assert_true(step.metrics.makespan_ns >= fill);
-                assert_true(step.metrics.makespan_ns >= there_and_back);
-            }
+    for (int p = 1; p <= 9; p++) {
+        for (int m = 1; m <= 2 * p; m++) {
+            uniform_case c = {.kind = kinds[round],
+                              .pp = p,
+                              .dp = 1 + m % 2,
+                              .microbatches = m,
+                              .ns = {1 + (int64_t)sp_prng_below(prng, 3000),
+                                     1 + (int64_t)sp_prng_below(prng, 3000),
+                                     (int64_t)sp_prng_below(prng, 3000)},
+                              .p2p_ns = (int64_t)sp_prng_below(prng, 500)};
+            UNIFORM_STEP(step, &c, &plain);
+            int64_t fill = (p - 1) * (c.f_ns + c.p2p_ns) + m * (c.f_ns + c.i_ns + c.w_ns);
+            int64_t there_and_back = p * (c.f_ns + c.i_ns) + 2 * (p - 1) * c.p2p_ns + c.w_ns;
+            assert_true(step.metrics.makespan_ns >= fill);
+            assert_true(step.metrics.makespan_ns >= there_and_back);
         }
     }
 }

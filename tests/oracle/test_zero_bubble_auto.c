@@ -1,6 +1,5 @@
 // Properties of the automatic zero-bubble schedule (arXiv 2401.10241, section 3.1) over random
 // sizes, costs, memory units and caps.
-#include "sim/base/alloc.h"
 #include "sim/schedule/zero_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -35,8 +34,7 @@ static uniform_case random_case(sp_prng *prng, int p, int m)
 // (p-1)(B + 2c) + (p-k)F before it.
 static int64_t longest_bubble_ns(const uniform_case *c, double cap)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     int64_t work_ns = (int64_t)c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble_ns = step.metrics.longest_span_ns - work_ns;
     assert_true(bubble_ns >= 0);
@@ -51,33 +49,27 @@ static int64_t longest_bubble_ns(const uniform_case *c, double cap)
     return bubble_ns;
 }
 
-TEST(never_worse_than_static)
+TEST_ROUNDS(never_worse_than_static, 2401, 60)
 {
-    sp_prng prng = prng_seeded(2401);
-    for (int k = 0; k < 60; k++) {
-        int p = 8 + prng_below(&prng, 25);
-        uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 5 * (uint64_t)p));
-        uniform_case h = c;
-        h.kind = SP_SCHEDULE_ZB_H1;
-        c.memory_limit_microbatches = p;
-        assert_true(longest_bubble_ns(&c, p) <= longest_bubble_ns(&h, 0.0));
-        h.kind = SP_SCHEDULE_ZB_H2;
-        c.memory_limit_microbatches = 2.0 * p;
-        assert_true(longest_bubble_ns(&c, 2.0 * p) <= longest_bubble_ns(&h, 0.0));
-    }
+    int p = 8 + prng_below(prng, 25);
+    uniform_case c = random_case(prng, p, 1 + (int)sp_prng_below(prng, 5 * (uint64_t)p));
+    uniform_case h = c;
+    h.kind = SP_SCHEDULE_ZB_H1;
+    c.memory_limit_microbatches = p;
+    assert_true(longest_bubble_ns(&c, p) <= longest_bubble_ns(&h, 0.0));
+    h.kind = SP_SCHEDULE_ZB_H2;
+    c.memory_limit_microbatches = 2.0 * p;
+    assert_true(longest_bubble_ns(&c, 2.0 * p) <= longest_bubble_ns(&h, 0.0));
 }
 
 // Caps from one micro-batch to more than all, whole or not.
-TEST(cap_is_kept)
+TEST_ROUNDS(cap_is_kept, 10241, 200)
 {
-    sp_prng prng = prng_seeded(10241);
-    for (int k = 0; k < 200; k++) {
-        int p = 1 + prng_below(&prng, 12);
-        uniform_case c = random_case(&prng, p, 1 + (int)sp_prng_below(&prng, 4 * (uint64_t)p));
-        double cap = between(&prng, 1.0, 3.0 * p);
-        c.memory_limit_microbatches = k % 2 == 0 ? floor(cap) : cap;
-        longest_bubble_ns(&c, c.memory_limit_microbatches);
-    }
+    int p = 1 + prng_below(prng, 12);
+    uniform_case c = random_case(prng, p, 1 + (int)sp_prng_below(prng, 4 * (uint64_t)p));
+    double cap = between(prng, 1.0, 3.0 * p);
+    c.memory_limit_microbatches = round % 2 == 0 ? floor(cap) : cap;
+    longest_bubble_ns(&c, c.memory_limit_microbatches);
 }
 
 // With room for one micro-batch per rank each goes down and up alone: where W takes no time, rank 0
@@ -109,7 +101,6 @@ static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
     for (int t = 0; t < 3; t++) {
         sp_free(*tables[t]);
         *tables[t] = sp_calloc(cells, sizeof **tables[t]);
-        assert_non_null(*tables[t]);
         for (int r = 0; r < pp; r++) {
             int64_t ns = 100 + (int64_t)sp_prng_below(prng, 3000);
             for (size_t k = 0; k < costs->side[0].count; k++) {
@@ -155,42 +146,39 @@ static void check_clock(const uneven *u, int steepness)
     sp_arena_free(&work);
 }
 
-TEST(uneven_stages)
+TEST_ROUNDS(uneven_stages, 3, 150)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int k = 0; k < 150; k++) {
-        int p = 1 + prng_below(&prng, 10);
-        int m = 1 + (int)sp_prng_below(&prng, 3 * (uint64_t)p);
-        uneven u = {.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-        sp_uniform_costs uniform = {.f_ms = 1.0,
-                                    .b_ms = 1.0,
-                                    .w_ms = 1.0,
-                                    .p2p_ms = between(&prng, 0.0, 2e-4),
-                                    .has_units = 1,
-                                    .unit_f = 1.0,
-                                    .unit_b = -0.5,
-                                    .unit_w = -0.5};
-        must_succeed(uniform_packing(&u.packing, 1, m, ERR));
-        sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs);
-        give_stages_own_costs(&u.costs, p, &prng);
-        sp_plan empty;
-        sp_plan_init(&empty, &u.layout, &u.packing);
-        u.means = sp_step_costs_means(&u.costs, &empty);
-        sp_plan_fini(&empty);
-        sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
-        sp_schedule_spec h1 = {.kind = SP_SCHEDULE_ZB_H1};
-        sp_schedule_spec h2 = {.kind = SP_SCHEDULE_ZB_H2};
-        assert_true(uneven_span_ns(&u, &automatic) <= uneven_span_ns(&u, &h1));
-        automatic.memory_limit_microbatches = 2.0 * p;
-        assert_true(uneven_span_ns(&u, &automatic) <= uneven_span_ns(&u, &h2));
-        check_clock(&u, 1);
-        check_clock(&u, 2);
-        automatic.memory_limit_microbatches = 1.0;
-        uneven_span_ns(&u, &automatic);
-        sp_schedule_costs_free(u.means);
-        sp_step_costs_fini(&u.costs);
-        sp_packing_fini(&u.packing);
-    }
+    int p = 1 + prng_below(prng, 10);
+    int m = 1 + (int)sp_prng_below(prng, 3 * (uint64_t)p);
+    uneven u = {.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
+    sp_uniform_costs uniform = {.f_ms = 1.0,
+                                .b_ms = 1.0,
+                                .w_ms = 1.0,
+                                .p2p_ms = between(prng, 0.0, 2e-4),
+                                .has_units = 1,
+                                .unit_f = 1.0,
+                                .unit_b = -0.5,
+                                .unit_w = -0.5};
+    uniform_packing(&u.packing, 1, m);
+    sp_step_costs_uniform(&uniform, &u.layout, &u.packing, &u.costs);
+    give_stages_own_costs(&u.costs, p, prng);
+    sp_plan empty;
+    sp_plan_init(&empty, &u.layout, &u.packing);
+    u.means = sp_step_costs_means(&u.costs, &empty);
+    sp_plan_fini(&empty);
+    sp_schedule_spec automatic = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = p};
+    sp_schedule_spec h1 = {.kind = SP_SCHEDULE_ZB_H1};
+    sp_schedule_spec h2 = {.kind = SP_SCHEDULE_ZB_H2};
+    assert_true(uneven_span_ns(&u, &automatic) <= uneven_span_ns(&u, &h1));
+    automatic.memory_limit_microbatches = 2.0 * p;
+    assert_true(uneven_span_ns(&u, &automatic) <= uneven_span_ns(&u, &h2));
+    check_clock(&u, 1);
+    check_clock(&u, 2);
+    automatic.memory_limit_microbatches = 1.0;
+    uneven_span_ns(&u, &automatic);
+    sp_schedule_costs_free(u.means);
+    sp_step_costs_fini(&u.costs);
+    sp_packing_fini(&u.packing);
 }
 
 typedef struct small {
@@ -206,7 +194,7 @@ static void small_init(small *s)
                  .ns = {1000, 1000, 1000}};
     s->costs = (sp_schedule_costs){
         .f_ns = s->ns, .i_ns = s->ns, .w_ns = s->ns, .unit_f = 1.0, .unit_w = -1.0};
-    must_succeed(uniform_packing(&s->packing, 1, 4, ERR));
+    uniform_packing(&s->packing, 1, 4);
 }
 
 static sp_status generate(const small *s, double limit, sp_error *err)

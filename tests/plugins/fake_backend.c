@@ -152,8 +152,7 @@ static sp_status read_durations(const sp_backend_option *option, fake_options *o
             !read_integer(&text, MOST_NS, &scripted.ns) || (*text != ',' && *text != '\0')) {
             return wrong(option, "SELECTOR=NS,... such as F=2000,B3@0.1=5000", err);
         }
-        sp_reserve((void **)&options->scripted, &options->scripted_capacity,
-                   options->scripted_count + 1, sizeof *options->scripted);
+        SP_RESERVE(options->scripted, options->scripted_capacity, options->scripted_count + 1);
         options->scripted[options->scripted_count++] = scripted;
     } while (*text++ == ',');
     return SP_OK;
@@ -497,7 +496,6 @@ static void damage_step(const fake_options *options, sp_measured_step *step)
 
 static sp_status device_count(int *count, sp_error *err)
 {
-    (void)err;
     *count = 2;
     return SP_OK;
 }
@@ -510,7 +508,6 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
          .capabilities = SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(NO_MODEL) |
                          SP_CAN(FP64) | SP_CAN(CLOCK_VIRTUAL),
          .ranks = 16}};
-    (void)err;
     *info = devices[device];
     return SP_OK;
 }
@@ -553,7 +550,6 @@ static sp_status check_selectors(const sp_plan *plan, const fake_options *o, sp_
 
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
-    (void)device;
     fake_options options;
     sp_status status = fake_options_read(request, &options, err);
     if (status == SP_OK) {
@@ -666,7 +662,6 @@ static sp_status new_state(const fake_options *options, void **state, sp_error *
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err)
 {
-    (void)device;
     fake_options options;
     sp_status status = fake_options_read(request, &options, err);
     if (status == SP_OK) {
@@ -699,21 +694,18 @@ static void free_state(void *state)
 
 static sp_status tensor_count(void *state, size_t *count, sp_error *err)
 {
-    (void)err;
     *count = state != NULL;
     return SP_OK;
 }
 
 static sp_status tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err)
 {
-    (void)err;
     *info = ((fake_tensor *)state)[index].info;
     return SP_OK;
 }
 
 static sp_status tensor_read(void *state, size_t index, double *values, sp_error *err)
 {
-    (void)err;
     const fake_tensor *tensor = &((fake_tensor *)state)[index];
     memcpy(values, tensor->values, (size_t)tensor->info.elements * sizeof *values);
     return SP_OK;

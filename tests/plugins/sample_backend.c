@@ -29,15 +29,12 @@ enum { UNIT_BYTES = 10 };
 
 static sp_status device_count(int *count, sp_error *err)
 {
-    (void)err;
     *count = 1;
     return SP_OK;
 }
 
 static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
-    (void)device;
-    (void)err;
     *info =
         (sp_device_info){.name = "sample",
                          .capabilities = SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(CHUNKS) |
@@ -49,8 +46,6 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status run_action(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
                             sp_error *err)
 {
-    (void)context;
-    (void)err;
     outcome->took.compute_ns = action->place.action.kind == SP_ACTION_F ? 1000 : 2000;
     return SP_OK;
 }
@@ -86,8 +81,6 @@ static sp_status run_step(const sp_run_request *request, sp_measured_step *step,
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err)
 {
-    (void)device;
-    (void)state;
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < request->steps; i++) {
         status = run_step(request, &steps[i], err);
@@ -98,7 +91,6 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 static sp_status calibrate(int device, const sp_calibration_request *request, json_t **profile,
                            sp_error *err)
 {
-    (void)device;
     *profile = json_pack("{s:s, s:f}", "schema", "slimpack/profile/1", "limit", request->limit_s);
     return *profile != NULL ? SP_OK : sp_error_no_memory(err, "a profile");
 }

@@ -157,8 +157,7 @@ void conformance_runs_schedule(const conformance_device *device, sp_schedule_kin
                             .slices = traits.sliced ? slices : 0,
                             .ns = {1000, 1100, 900},
                             .p2p_ns = 90};
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &simulated, &step);
+    UNIFORM_STEP(step, &c, &simulated);
     conformance_runs(device, &step.plan, &step.costs);
 }
 

@@ -3,7 +3,9 @@
 #define SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 
 #include "backends/ranks/comm.h"
-#include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+OWNS(sp_comm_world)
 
 // A world that must be made; spins as chosen.
 sp_comm_world *world_of(int ranks);
@@ -23,15 +25,8 @@ void assert_ranks(sp_comm_world *world, sp_comm_body *body, void *data);
          ? SP_OK              \
          : sp_error_set(err, SP_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #condition))
 
-// The same, leaving the rank where it does not hold, or with what failed.
-#define RANK_MUST(condition) RANK_TRY(RANK_CHECK(condition))
-#define RANK_TRY(call)            \
-    do {                          \
-        sp_status tried = (call); \
-        if (tried != SP_OK) {     \
-            return tried;         \
-        }                         \
-    } while (0)
+// The same, leaving the rank where it does not hold.
+#define RANK_MUST(condition) SP_TRY(RANK_CHECK(condition))
 
 // Sleeps now and then for up to `most_us`, to disturb the ranks' order.
 void sleep_sometimes(sp_prng *prng, uint64_t one_of, uint64_t most_us);

@@ -1,6 +1,5 @@
 #include "tests/support/drawn_packs.h"
 
-#include "sim/base/alloc.h"
 #include "sim/plan/packing.h"
 #include "tests/support/test_main.h"
 
@@ -123,8 +122,7 @@ static bool has_slice(const sp_pack_list *list, const sp_pack *pack, const sp_sl
 void assert_pack_rules(const sp_packing *packing)
 {
     size_t count = packing->batch->count;
-    seen_sample *samples = calloc(count + 1, sizeof *samples);
-    assert_non_null(samples);
+    seen_sample *samples = sp_calloc(count + 1, sizeof *samples);
     assert_forward(packing, samples);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(samples[i].done, packing->batch->tokens[i]);

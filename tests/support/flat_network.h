@@ -34,4 +34,9 @@ static inline void flat_network_fini(flat_network *f)
     sp_profile_fini(&f->profile);
 }
 
+// Such a network until the end of its block.
+#define FLAT_NETWORK(name, cluster, nodes) \
+    AUTO(flat_network) name;               \
+    flat_network_begin(cluster, nodes, &(name))
+
 #endif

@@ -3,8 +3,6 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_FLAT_PROFILE_H
 #define SLIMPACK_TESTS_SUPPORT_FLAT_PROFILE_H
 
-#include <string.h>
-
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
 #include "tests/support/test_main.h"

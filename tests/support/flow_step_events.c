@@ -1,4 +1,3 @@
-#include "sim/base/alloc.h"
 #include "tests/support/flow_step_world.h"
 #include "tests/support/test_main.h"
 

@@ -72,7 +72,6 @@ static void compare_plan(comparison *c, const sp_model *model, const sp_memory_o
 
 static sp_status compare(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     comparison *c = context;
     const sp_scenario *scenario = &c->run.scenario;
     compare_plan(c, &scenario->model, &scenario->memory, view->plan, view->costs);

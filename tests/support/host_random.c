@@ -47,9 +47,8 @@ static int32_t draw_zone(sp_prng *prng, const sp_pack *pack)
 static bool draw_zones(sp_prng *prng, sp_packing *packing)
 {
     sp_pack_list *lists[] = {&packing->forward, &packing->backward};
-    AUTO_FREE int32_t *zone = calloc(packing->batch->count, sizeof *zone);
+    AUTO_FREE int32_t *zone = sp_calloc(packing->batch->count, sizeof *zone);
     bool any = false;
-    assert_non_null(zone);
     for (size_t p = 0; p < packing->forward.count; p++) {
         const sp_pack *pack = &packing->forward.packs[p];
         for (size_t s = pack->first_slice; s < pack->first_slice + pack->slice_count; s++) {

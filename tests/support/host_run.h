@@ -3,6 +3,9 @@
 #define SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 
 #include "backends/api/proof.h"
+#include "tests/support/test_main.h"
+
+OWNS(sp_run)
 
 // A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,
 // vocabulary 61. Llama style, or GPT-2 style with biases, learned positions and a tied table.

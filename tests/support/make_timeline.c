@@ -4,15 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *grab(size_t count, size_t size)
-{
-    void *memory = calloc(count > 0 ? count : 1, size);
-    if (memory == NULL) {
-        abort();
-    }
-    return memory;
-}
-
 made_spec made_default(void)
 {
     return (made_spec){
@@ -99,7 +90,7 @@ static size_t place_actions(const made_spec *spec, sp_timeline *timeline, int ra
 
 static void place_all(const made_spec *spec, sp_timeline *timeline)
 {
-    size_t *done = grab((size_t)spec->pp, sizeof(*done));
+    size_t *done = sp_calloc((size_t)spec->pp, sizeof(*done));
     for (bool more = true; more;) {
         more = false;
         for (int r = 0; r < spec->pp; r++) {
@@ -135,7 +126,7 @@ static void hold(sp_rank_memory *memory, int64_t time_ns, sp_bytes bytes)
 static void fill_memory(const made_spec *spec, const sp_rank_timeline *row, sp_rank_memory *memory)
 {
     memory->point_capacity = 2 * row->count + 1;
-    memory->points = grab(memory->point_capacity, sizeof(*memory->points));
+    memory->points = sp_calloc(memory->point_capacity, sizeof(*memory->points));
     sp_bytes bytes = {{0}};
     bytes.of[SP_MEM_PARAMETERS] = MADE_STATE_BYTES;
     bytes.of[SP_MEM_GRADIENTS] = (int64_t)MADE_STATE_BYTES * 2;
@@ -171,10 +162,10 @@ void make_timeline(made_timeline *made, const made_spec *given)
     sp_timeline *timeline = &made->timeline;
     timeline->plan = &made->plan;
     timeline->rank_count = (size_t)spec->pp;
-    timeline->ranks = grab(timeline->rank_count, sizeof(*timeline->ranks));
+    timeline->ranks = sp_calloc(timeline->rank_count, sizeof(*timeline->ranks));
     size_t actions = (size_t)spec->microbatches * 2;
-    timeline->span_store = grab(timeline->rank_count * actions, sizeof(sp_span));
-    timeline->alike_store = grab((size_t)spec->alike, sizeof(int));
+    timeline->span_store = sp_calloc(timeline->rank_count * actions, sizeof(sp_span));
+    timeline->alike_store = sp_calloc((size_t)spec->alike, sizeof(int));
     for (int d = 0; d < spec->alike; d++) {
         timeline->alike_store[d] = d;
     }
@@ -195,7 +186,7 @@ void make_timeline(made_timeline *made, const made_spec *given)
     place_all(spec, timeline);
     add_epilogue(spec, timeline);
     made->memory.rank_count = timeline->rank_count;
-    made->memory.ranks = grab(timeline->rank_count, sizeof(*made->memory.ranks));
+    made->memory.ranks = sp_calloc(timeline->rank_count, sizeof(*made->memory.ranks));
     for (size_t r = 0; r < timeline->rank_count; r++) {
         fill_memory(spec, &timeline->ranks[r], &made->memory.ranks[r]);
     }
@@ -225,7 +216,7 @@ char *made_read_all(FILE *file, size_t *bytes)
         abort();
     }
     rewind(file);
-    char *text = grab((size_t)length + 1, 1);
+    char *text = sp_calloc((size_t)length + 1, 1);
     if (fread(text, 1, (size_t)length, file) != (size_t)length) {
         abort();
     }

@@ -34,6 +34,10 @@ made_spec made_default(void);
 // NULL: the default.
 void make_timeline(made_timeline *made, const made_spec *given);
 void made_timeline_fini(made_timeline *made);
+// Such a timeline until the end of its block.
+#define MADE_TIMELINE(name, given) \
+    AUTO(made_timeline) name;      \
+    make_timeline(&(name), given)
 
 // The whole text of a file that was written, from its start; the caller frees it.
 char *made_read_all(FILE *file, size_t *bytes);

@@ -1,6 +1,5 @@
 #include "tests/support/plan_sample.h"
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -126,7 +125,7 @@ static void merge_packs(plan_sample *sample)
     static const int ranks[3] = {2, 1, 1};
     sp_packing_init(&sample->packing, NULL, 2);
     for (int p = 0; p < 3; p++) {
-        assert_true(sp_pack_list_begin(&sample->packing.forward, first[p], ranks[p]));
+        sp_pack_list_begin(&sample->packing.forward, first[p], ranks[p]);
     }
 }
 
@@ -140,7 +139,7 @@ static void add_zone(plan_sample *sample)
     assert_true(sample->batch.ids != NULL && sample->batch.tokens != NULL);
     sample->batch.tokens[0] = 4;
     sp_packing_init(&sample->packing, &sample->batch, 2);
-    assert_true(sp_pack_list_begin(&sample->packing.forward, 0, 2));
+    sp_pack_list_begin(&sample->packing.forward, 0, 2);
     sp_pack_list_add(&sample->packing.forward, slice, true);
 }
 
@@ -283,9 +282,6 @@ void random_copies(sp_prng *prng, const sp_packing *packing, sp_step_costs *cost
     costs->o_ns = sp_calloc(rows, sizeof *costs->o_ns);
     costs->l_ns = sp_calloc(rows, sizeof *costs->l_ns);
     costs->offloaded_bytes = sp_calloc(rows, sizeof *costs->offloaded_bytes);
-    assert_non_null(costs->o_ns);
-    assert_non_null(costs->l_ns);
-    assert_non_null(costs->offloaded_bytes);
     for (size_t i = 0; i < rows; i++) {
         uint64_t held = (uint64_t)costs->side[0].unit[i].held.of[SP_MEM_ACTIVATIONS];
         costs->o_ns[i] = (int64_t)sp_prng_below(prng, 4000);

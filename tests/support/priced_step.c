@@ -40,7 +40,7 @@ static void make_packs(priced_step *step)
     sp_packing_init(&step->packing, NULL, dp);
     for (int k = 0; k < step->of.microbatches * dp; k++) {
         sp_slice slice = {k, 0, 0, step->of.tokens, step->of.tokens};
-        assert_true(sp_pack_list_begin(&step->packing.forward, k % dp, 1));
+        sp_pack_list_begin(&step->packing.forward, k % dp, 1);
         sp_pack_list_add(&step->packing.forward, slice, true);
     }
 }
@@ -65,8 +65,7 @@ void priced_step_run(const priced_case *c, priced_step *step)
     make_packs(step);
     must_succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, ERR));
     sp_plan_init(&step->plan, layout, &step->packing);
-    sp_schedule_costs *means = NULL;
-    means = sp_step_costs_means(&step->costs, &step->plan);
+    sp_schedule_costs *means = sp_step_costs_means(&step->costs, &step->plan);
     must_succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);
     must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,

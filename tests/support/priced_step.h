@@ -43,6 +43,10 @@ typedef struct priced_step {
 // Prices, schedules, simulates with --verify and measures; fails the running test on any error.
 void priced_step_run(const priced_case *c, priced_step *step);
 void priced_step_fini(priced_step *step);
+// Such a step until the end of its block.
+#define PRICED_STEP(name, c) \
+    AUTO(priced_step) name;  \
+    priced_step_run(c, &(name))
 
 // Parameters of a stage on one TP rank.
 double priced_parameters(const priced_step *step, sp_stage stage);

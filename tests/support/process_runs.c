@@ -6,7 +6,6 @@
 #include "backends/executor/executor.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 #include "tests/support/threaded_transport.h"
 
@@ -127,7 +126,6 @@ static worker *workers_new(const sp_run_request *request, const process_settings
     for (int r = 0; r < count; r++) {
         process_rank *rank = &runs->ranks[r];
         rank->steps = sp_calloc((size_t)request->steps, sizeof *rank->steps);
-        assert_non_null(rank->steps);
         workers[r] = (worker){.runs = runs, .rank = rank, .transport = threaded_rank_at(*world, r)};
         make_cpu(&workers[r].cpu, r, settings->skewed);
     }
@@ -140,7 +138,6 @@ static void process_runs_make(const sp_run_request *request, const process_setti
     threaded_world *world;
     AUTO_FREE worker *workers = workers_new(request, settings, runs, &world);
     AUTO_FREE pthread_t *threads = sp_calloc((size_t)runs->rank_count, sizeof *threads);
-    assert_non_null(threads);
     for (int r = 0; r < runs->rank_count; r++) {
         assert_int_equal(pthread_create(&threads[r], NULL, work_well, &workers[r]), 0);
     }
@@ -224,7 +221,6 @@ static double distance(const process_rank *rank, size_t t, const sp_run *run)
     const sp_tensor_info *info = &rank->tensors[t];
     AUTO_FREE double *expected = sp_calloc((size_t)info->elements, sizeof *expected);
     double difference = 0.0, size = 0.0;
-    assert_non_null(expected);
     assert_int_equal(sp_run_tensor_read(run, info->name, expected, info->elements, NULL), SP_OK);
     for (int64_t i = 0; i < info->elements; i++) {
         double d = rank->values[t][i] - expected[i];

@@ -49,7 +49,7 @@ static char *closed_addresses(size_t bytes)
 
 static void *queued_memory_allocate(queued_memory *all, int64_t bytes)
 {
-    sp_reserve((void **)&all->blocks, &all->capacity, all->count + 1, sizeof *all->blocks);
+    SP_RESERVE(all->blocks, all->capacity, all->count + 1);
     queued_block made = {.memory = aligned_alloc(SP_RUNTIME_ALIGNMENT, rounded(bytes)),
                          .bytes = bytes};
     if (made.memory == NULL) {

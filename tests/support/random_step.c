@@ -1,14 +1,6 @@
 #include "tests/support/random_step.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
-
-static void *get(size_t count, size_t size)
-{
-    void *memory = sp_calloc(count, size);
-    assert_non_null(memory);
-    return memory;
-}
 
 static int64_t draw(sp_prng *prng, int64_t below)
 {
@@ -53,9 +45,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t classes = vstages > 1 ? 2 : 1;
     sp_i_step_costs_init(costs, layout, packing, (int)classes, false);
     costs->stages[vstages - 1].cost_class = (int)classes - 1;
-    costs->side[0].unit = get(forward * classes, sizeof *costs->side[0].unit);
+    costs->side[0].unit = sp_calloc(forward * classes, sizeof *costs->side[0].unit);
     if (packing->backward.count > 0) {
-        costs->side[1].unit = get(backward * classes, sizeof *costs->side[1].unit);
+        costs->side[1].unit = sp_calloc(backward * classes, sizeof *costs->side[1].unit);
     }
     for (size_t k = 0; k < forward; k++) {
         // The row to repeat: the first pack of the same kind on the same place of its rank.

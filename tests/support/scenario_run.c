@@ -37,6 +37,20 @@ const char *json_text(const char *format, ...)
     return text;
 }
 
+sp_model builtin_model(const char *name)
+{
+    sp_model model;
+    must_succeed(sp_model_builtin(name, &model, ERR));
+    return model;
+}
+
+int64_t json_int(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
 json_t *json_document(const char *text)
 {
     char json[RUN_TEXT] = "";

@@ -40,6 +40,11 @@ const char *json_text(const char *format, ...);
 // The document of such a text.
 json_t *json_document(const char *text);
 
+// The integer at a key, which is there.
+int64_t json_int(const json_t *object, const char *key);
+
+sp_model builtin_model(const char *name);
+
 // The model of such a text of a config.json.
 sp_model read_config(const char *text);
 

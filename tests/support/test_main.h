@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/status.h"
 
@@ -29,7 +30,7 @@ typedef struct test_case {
 void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
-// names from lines that begin with TEST(, TEST_CALL( or TEST_OF_VALUES(.
+// names from lines that begin with TEST(, TEST_CALL(, TEST_ROUNDS( or TEST_OF_VALUES(.
 #define TEST(case_name)                                                                       \
     static void case_name(void);                                                              \
     __attribute__((constructor)) static void case_name##_is_listed(void)                      \
@@ -45,6 +46,19 @@ void test_case_add(test_case *added);
     {                              \
         call;                      \
     }
+
+// TEST_ROUNDS(name, seed, rounds) { ... } is a case that runs its block so many times, on draws of
+// one prng, a pointer; `round` counts from 0.
+#define TEST_ROUNDS(case_name, seed, rounds)                 \
+    static void case_name##_round(sp_prng *prng, int round); \
+    TEST(case_name)                                          \
+    {                                                        \
+        sp_prng prng = prng_seeded(seed);                    \
+        for (int round = 0; round < (rounds); round++) {     \
+            case_name##_round(&prng, round);                 \
+        }                                                    \
+    }                                                        \
+    static void case_name##_round(sp_prng *prng, int round)
 
 // TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases
 // run as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).
@@ -68,13 +82,23 @@ static inline int prng_below(sp_prng *prng, int bound)
 #define ONE_OF(prng, array) (array)[prng_below(prng, COUNT_OF(array))]
 
 // AUTO(type) name; type_fini(&name) at the end of its block, by which it must be made. AUTO_FREE:
-// what a pointer points to is freed there. json_auto_t is jansson's.
+// what a pointer points to is freed there. OWNED(type) name is a pointer, freed by type_free()
+// there, where OWNS(type) stands above; OWNS_AS(name, type) does where another function frees it,
+// name_free(). json_auto_t is jansson's.
 #define AUTO(type) __attribute__((cleanup(type##_fini))) type
 #define AUTO_FREE __attribute__((cleanup(auto_free)))
 static inline void auto_free(void *pointer)
 {
     free(*(void **)pointer);
 }
+#define OWNED(type) __attribute__((cleanup(type##_end))) type##_owned
+#define OWNS(type) OWNS_AS(type, type)
+#define OWNS_AS(name, type)                     \
+    typedef type *name##_owned;                 \
+    static inline void name##_end(type **owned) \
+    {                                           \
+        name##_free(*owned);                    \
+    }
 
 // Makes a file of a text, or of bytes.
 void put_file(const char *path, const char *text);

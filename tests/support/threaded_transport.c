@@ -179,8 +179,6 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
 {
     threaded_rank *me = rank_of(transport);
     threaded_world *j = me->world;
-    (void)name;
-    (void)err;
     SP_ASSERT(me->groups < MOST_GROUPS && size <= THREADED_RANKS);
     pthread_mutex_lock(&j->lock);
     threaded_group **made = &j->groups[me->groups++];
@@ -212,14 +210,12 @@ static sp_status collective(sp_transport *transport, int number, const threaded_
 
 static sp_status barrier(sp_transport *transport, int number, sp_error *err)
 {
-    (void)err;
     return collective(transport, number, &(threaded_call){.kind = THREADED_BARRIER});
 }
 
 static sp_status all_reduce(sp_transport *transport, int number, sp_element element, bool maximum,
                             const void *in, void *out, int64_t count, sp_error *err)
 {
-    (void)err;
     return collective(transport, number,
                       &(threaded_call){THREADED_REDUCE, element, maximum, in, out, count, NULL, 0});
 }
@@ -227,7 +223,6 @@ static sp_status all_reduce(sp_transport *transport, int number, sp_element elem
 static sp_status all_gather(sp_transport *transport, int number, sp_element element, const void *in,
                             void *out, const int64_t *rows, int64_t width, sp_error *err)
 {
-    (void)err;
     return collective(transport, number,
                       &(threaded_call){THREADED_GATHER, element, false, in, out, width, rows, 0});
 }
@@ -236,7 +231,6 @@ static sp_status reduce_scatter(sp_transport *transport, int number, sp_element 
                                 bool maximum, const void *in, void *out, const int64_t *rows,
                                 int64_t width, sp_error *err)
 {
-    (void)err;
     return collective(
         transport, number,
         &(threaded_call){THREADED_SCATTER, element, maximum, in, out, width, rows, 0});
@@ -245,7 +239,6 @@ static sp_status reduce_scatter(sp_transport *transport, int number, sp_element 
 static sp_status broadcast_from(sp_transport *transport, int number, sp_element element,
                                 const void *in, void *out, int64_t count, int root, sp_error *err)
 {
-    (void)err;
     return collective(
         transport, number,
         &(threaded_call){THREADED_BROADCAST, element, false, in, out, count, NULL, root});
@@ -254,7 +247,6 @@ static sp_status broadcast_from(sp_transport *transport, int number, sp_element 
 static sp_status exchange(sp_transport *transport, const void *mine, size_t bytes,
                           sp_transport_part *parts, sp_error *err)
 {
-    (void)err;
     memset(parts, 0, (size_t)transport->ranks * sizeof *parts);
     return collective(transport, MOST_GROUPS,
                       &(threaded_call){THREADED_EXCHANGE, SP_ELEMENT_BYTE, false, mine, parts,
@@ -267,7 +259,6 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
 {
     threaded_rank *me = rank_of(transport);
     threaded_world *j = me->world;
-    (void)err;
     SP_ASSERT(me->channels < MOST_CHANNELS);
     pthread_mutex_lock(&j->lock);
     channel **made = &j->channels[me->channels++];
@@ -308,8 +299,7 @@ static sp_status give_end(sp_transport *transport, int number, int side, void *d
     pthread_mutex_lock(&j->lock);
     channel *c = j->channels[number];
     SP_ASSERT((side == 0 ? c->from : c->to) == transport->rank && bytes > 0);
-    sp_reserve((void **)&c->ends[side], &c->capacity[side], c->count[side] + 1,
-               sizeof *c->ends[side]);
+    SP_RESERVE(c->ends[side], c->capacity[side], c->count[side] + 1);
     *message = ((uint64_t)number << MESSAGE_BITS) | (c->count[side] << SIDE_BITS) | (uint64_t)side;
     c->ends[side][c->count[side]++] = (end){.data = data, .bytes = bytes};
     pthread_cond_broadcast(&j->change);
@@ -323,14 +313,12 @@ static sp_status give_end(sp_transport *transport, int number, int side, void *d
 static sp_status send_message(sp_transport *transport, int number, const void *data, int64_t bytes,
                               uint64_t *message, sp_error *err)
 {
-    (void)err;
     return give_end(transport, number, 0, (void *)data, bytes, message);
 }
 
 static sp_status receive_message(sp_transport *transport, int number, void *data, int64_t bytes,
                                  uint64_t *message, sp_error *err)
 {
-    (void)err;
     return give_end(transport, number, 1, data, bytes, message);
 }
 
@@ -349,7 +337,6 @@ static void wait_for(threaded_world *j, channel *c, int side, size_t count)
 static sp_status wait_message(sp_transport *transport, uint64_t message, sp_error *err)
 {
     threaded_world *j = rank_of(transport)->world;
-    (void)err;
     size_t index = (size_t)(message & ((UINT64_C(1) << MESSAGE_BITS) - 1)) >> SIDE_BITS;
     pthread_mutex_lock(&j->lock);
     channel *c = j->channels[message >> MESSAGE_BITS];
@@ -370,7 +357,6 @@ static void must_have_waited(const channel *c, int side)
 static sp_status synchronize(sp_transport *transport, sp_error *err)
 {
     threaded_world *j = rank_of(transport)->world;
-    (void)err;
     pthread_mutex_lock(&j->lock);
     for (int i = 0; i < rank_of(transport)->channels; i++) {
         channel *c = j->channels[i];

@@ -24,7 +24,7 @@ static inline void trace_add(trace_text *t, const char *format, ...)
     int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     SP_ASSERT(length >= 0 && (size_t)length < sizeof text);
-    sp_reserve((void **)&t->bytes, &t->capacity, t->count + (size_t)length + 1, 1);
+    SP_RESERVE(t->bytes, t->capacity, t->count + (size_t)length + 1);
     for (int i = 0; i <= length; i++) {
         t->bytes[t->count + (size_t)i] = text[i];
     }

@@ -8,29 +8,21 @@
 #include "sim/schedule/schedule.h"
 
 // As many packs per data-parallel rank, with no slices: pack k runs on rank k % dp.
-static inline sp_status uniform_packing(sp_packing *packing, int dp, int64_t microbatches,
-                                        sp_error *err)
+static inline void uniform_packing(sp_packing *packing, int dp, int64_t microbatches)
 {
     sp_packing_init(packing, NULL, dp);
     for (int64_t k = 0; k < dp * microbatches; k++) {
-        if (!sp_pack_list_begin(&packing->forward, (int)(k % dp), 1)) {
-            sp_packing_fini(packing);
-            return sp_error_no_memory(err, "packing");
-        }
+        sp_pack_list_begin(&packing->forward, (int)(k % dp), 1);
     }
-    return SP_OK;
 }
 
-// A pack of a whole sample on dp_count data-parallel ranks; false: no memory.
-static inline bool pack_sample(sp_pack_list *list, int dp_first, int dp_count, int32_t sample,
+// A pack of a whole sample on dp_count data-parallel ranks.
+static inline void pack_sample(sp_pack_list *list, int dp_first, int dp_count, int32_t sample,
                                int64_t tokens)
 {
     const sp_slice slice = {.sample = sample, .tokens = tokens, .computed_tokens = tokens};
-    bool begun = sp_pack_list_begin(list, dp_first, dp_count);
-    if (begun) {
-        sp_pack_list_add(list, slice, true);
-    }
-    return begun;
+    sp_pack_list_begin(list, dp_first, dp_count);
+    sp_pack_list_add(list, slice, true);
 }
 
 // The plan of the packs in the schedule's own order.

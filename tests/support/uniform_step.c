@@ -43,8 +43,7 @@ void uniform_step_run(const uniform_case *c, const sp_engine_options *options, u
                                            slices, ERR));
     sp_plan_init(&step->plan, &layout, &step->packing);
     sp_step_costs_uniform(&costs, &layout, &step->packing, &step->costs);
-    sp_schedule_costs *means = NULL;
-    means = sp_step_costs_means(&step->costs, &step->plan);
+    sp_schedule_costs *means = sp_step_costs_means(&step->costs, &step->plan);
     sp_step_costs_by_pack(&step->costs, &step->plan, means);
     must_succeed(sp_schedule_generate(&spec, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);

@@ -55,6 +55,10 @@ typedef struct uniform_step {
 // any error.
 void uniform_step_run(const uniform_case *c, const sp_engine_options *options, uniform_step *step);
 void uniform_step_fini(uniform_step *step);
+// Such a step until the end of its block.
+#define UNIFORM_STEP(name, c, options) \
+    AUTO(uniform_step) name;           \
+    uniform_step_run(c, options, &(name))
 
 // Times and peak of two steps are equal.
 void uniform_step_same_times(const sp_step_metrics *a, const sp_step_metrics *b);

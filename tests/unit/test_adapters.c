@@ -206,7 +206,7 @@ TEST(one_copy_is_there_at_a_time)
     assert_true(forward >= copy && forward < copy + rows);
     assert_true(backward >= copy && backward < copy + rows);
 
-    sp_tensor_program program;
+    AUTO(sp_tensor_program) program;
     sp_tensor_program_build(&model, &single, &stage, &options, &load, &program);
     int64_t made[SP_PROGRAM_PASSES] = {0};
     for (int p = 0; p < SP_PROGRAM_PASSES; p++) {
@@ -228,7 +228,6 @@ TEST(one_copy_is_there_at_a_time)
     assert_int_equal(made[SP_PROGRAM_BACKWARD], 2 * layer);
     assert_int_equal(made[SP_PROGRAM_INPUT_GRADIENT], 2 * layer);
     assert_int_equal(made[SP_PROGRAM_WEIGHT_GRADIENT], 0);
-    sp_tensor_program_fini(&program);
 }
 
 // ---- FLOPs ----
@@ -371,8 +370,7 @@ TEST(adapters_alone_are_reduced)
 {
     for (int zero = 0; zero <= 3; zero++) {
         priced_case c = small_case(zero, R);
-        priced_step step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         double trained = (double)sp_model_trained_parameters(&c.model);
         double parameters = (double)sp_model_parameters(&c.model);
         const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
@@ -393,7 +391,6 @@ TEST(adapters_alone_are_reduced)
         if (zero >= 3) {
             assert_close(step.costs.sharded[0].gather.bytes, 2.0 * parameters, 1e-12);
         }
-        priced_step_fini(&step);
     }
 }
 
@@ -407,8 +404,7 @@ TEST(frozen_weights_are_gathered_in_4_bits)
         priced_case c = small_case(3, R);
         c.model.frozen_weights = (sp_frozen_weights)f;
         c.memory.stack.one_sided = i % 2 == 1;
-        priced_step step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_shard shard = sp_shard_of(&c.model, &c.layout);
         double weights = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
         double parameters = (double)sp_model_parameters(&c.model);
@@ -418,7 +414,6 @@ TEST(frozen_weights_are_gathered_in_4_bits)
         assert_close(step.costs.sharded[0].gather.s,
                      priced_collective_s(&step, SP_ALL_GATHER, bytes), 1e-9);
         ns[f] = step.metrics.iteration_ns;
-        priced_step_fini(&step);
     }
     assert_true(ns[SP_FROZEN_4BIT] < ns[SP_FROZEN_4BIT_DOUBLE]);
 }
@@ -431,13 +426,11 @@ TEST(steps_grow_with_the_rank)
         int64_t bytes = 0;
         for (int64_t rank = 8; rank <= 512; rank *= 4) {
             priced_case c = small_case(zero, rank);
-            priced_step step;
-            priced_step_run(&c, &step);
+            PRICED_STEP(step, &c);
             assert_true(step.metrics.iteration_ns > ns);
             assert_true(step.metrics.peak_bytes > bytes);
             ns = step.metrics.iteration_ns;
             bytes = step.metrics.peak_bytes;
-            priced_step_fini(&step);
         }
     }
 }
@@ -452,7 +445,7 @@ TEST(steps_grow_with_the_targets)
         int64_t bytes = 0;
         for (int i = 0; i < COUNT_OF(chain); i++) {
             priced_case c = small_case(1, R);
-            priced_step step;
+            AUTO(priced_step) step;
             c.model.lora_targets = chain[i];
             c.model.lora_dropout = dropout == 1;
             priced_step_run(&c, &step);
@@ -460,7 +453,6 @@ TEST(steps_grow_with_the_targets)
             assert_true(step.metrics.peak_bytes > bytes);
             ns = step.metrics.iteration_ns;
             bytes = step.metrics.peak_bytes;
-            priced_step_fini(&step);
         }
     }
 }
@@ -503,22 +495,20 @@ TEST(what_does_not_know_them_is_refused)
          "stack \"nanotron-2025\" has no weights in 4 bits"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario scenario;
-        sp_error err;
-        sp_error_clear(&err);
+        AUTO(sp_scenario) scenario;
+        sp_error err = {0};
         assert_int_equal(run_read(cases[i].text, &scenario, &err), SP_ERR_CONTENT);
         bool told = false;
         for (int m = 0; m < err.count; m++) {
             told = told || strstr(err.message[m], cases[i].told) != NULL;
         }
         assert_true(told);
-        sp_scenario_fini(&scenario);
     }
 }
 
 TEST(prompts_and_text_are_refused)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_prefill_result read;
     sp_decode_result decoded;
     sp_error err;
@@ -532,7 +522,6 @@ TEST(prompts_and_text_are_refused)
     const sp_batch none = {0};
     assert_int_equal(sp_prefill(&scenario, &none, NULL, NULL, &read, &err), SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "prompts"));
-    sp_scenario_fini(&scenario);
 }
 
 // Whatever packs and orders the samples, with whole and with split backwards: the walk agrees with
@@ -546,7 +535,7 @@ TEST(every_strategy_runs_them)
     int ran = 0;
     const char *name = NULL;
     for (int s = 0; (name = sp_strategy_names[s]) != NULL; s++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         int i = s % 3;
         // One-sided reads are of shards, without a pipeline.
         bool shards = strcmp(name, "odc") == 0;
@@ -560,7 +549,6 @@ TEST(every_strategy_runs_them)
                  &run_verified, &r);
         assert_true(r.result.sum.lower_bound_ns <= r.result.iteration_ns * 1.000001);
         ran++;
-        scenario_run_fini(&r);
     }
     assert_true(ran > 20);
 }
@@ -569,8 +557,8 @@ TEST(schedules_that_split_the_backward_run_them)
 {
     static const char *const kinds[] = {"zb-h1", "zb-h2", "zb-auto"};
     for (int k = 0; k < COUNT_OF(kinds); k++) {
-        scenario_run r;
-        run_good(
+        SCENARIO_RUN(
+            r,
             json_text(
                 MODEL_OF(
                     "'lora_rank': 8, 'lora_dropout': true") ", 'parallel': {'pp': 2}, 'workload': "
@@ -579,21 +567,20 @@ TEST(schedules_that_split_the_backward_run_them)
                                                             "{'kind': 'padded'}, 'schedule': "
                                                             "{'kind': '%s'}}",
                 kinds[k]),
-            &run_verified, &r);
-        scenario_run_fini(&r);
+            &run_verified);
     }
 }
 
 // No figure of logged steps is told, and the result counts what is trained.
 TEST(results_say_what_is_trained)
 {
-    scenario_run r;
-    run_good(MODEL_OF("'lora_rank': 8, 'lora_targets': 'query-value'") ", 'workload': {'lengths': "
-                                                                       "[100, 300]}}",
-             &run_verified, &r);
+    SCENARIO_RUN(
+        r,
+        MODEL_OF("'lora_rank': 8, 'lora_targets': 'query-value'") ", 'workload': {'lengths': "
+                                                                  "[100, 300]}}",
+        &run_verified);
     assert_int_equal(r.result.trained_parameters, 4 * 8 * 2 * (512 + 512));
     assert_true(sp_result_is_frozen(&r.result));
     assert_false(r.result.step_error.known);
     assert_non_null(strstr(r.result.step_error.not_validated, "model.lora_rank"));
-    scenario_run_fini(&r);
 }

@@ -1,6 +1,5 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/memory/tensor_program.h"
@@ -48,7 +47,7 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
                 .options = {.recompute = recompute}};
     sp_packing_init(&s->packing, NULL, 1);
     for (int k = 0; k < count; k++) {
-        assert_true(pack_sample(&s->packing.forward, 0, 1, k, EVEN_TOKENS));
+        pack_sample(&s->packing.forward, 0, 1, k, EVEN_TOKENS);
     }
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
@@ -128,11 +127,6 @@ static int64_t bytes_of(const sp_tensor_program *program, int32_t tensor)
     return tensor == SP_NO_TENSOR ? 0 : program->tensors[tensor].bytes;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Peak of a rank under GPipe, by hand: all forwards, then all backwards. Beside the units there are
 // the input of the next forward and the output of the last one, and then the gradients of the same.
 static int64_t gpipe_peak(const step *s, int rank, int count)
@@ -141,8 +135,7 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
     sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
     sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options,
                             &(sp_unit_load){.tokens = EVEN_TOKENS}, &program);
-    AUTO_FREE int *holders = calloc(program.tensor_count, sizeof *holders);
-    assert_non_null(holders);
+    AUTO_FREE int *holders = sp_calloc(program.tensor_count, sizeof *holders);
     int64_t input = bytes_of(&program, program.input);
     int64_t output = bytes_of(&program, program.output);
     int64_t output_gradient = bytes_of(&program, program.output_gradient);
@@ -167,9 +160,9 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
     int64_t peak = 0;
     for (int k = 0; k < count; k++) {
         int64_t others = k * unit + (k > 0 ? output : 0) + (k == count - 1 ? output_gradient : 0);
-        peak = larger(peak, others + forward_peak);
+        peak = sp_larger(peak, others + forward_peak);
         others = (count - 1 - k) * unit + (k == 0 ? output : 0) + (k > 0 ? input_gradient : 0);
-        peak = larger(peak, others + backward_peak);
+        peak = sp_larger(peak, others + backward_peak);
     }
     return peak;
 }
@@ -194,7 +187,7 @@ TEST(blocks_without_rounding)
                 gpipe(&s, pp, count, modes[m]);
                 int64_t expected = 0;
                 for (int r = 0; r < pp; r++) {
-                    expected = larger(expected, state_bytes(&s, r) + gpipe_peak(&s, r, count));
+                    expected = sp_larger(expected, state_bytes(&s, r) + gpipe_peak(&s, r, count));
                 }
                 assert_int_equal(replayed(&s), expected);
                 assert_int_equal(replayed(&s), expected);
@@ -230,7 +223,7 @@ TEST(obstacles)
     assert_non_null(obstacle);
     int64_t plain = replayed(&s);
     for (int k = 1; k >= 0; k--) {
-        assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
+        sp_pack_list_begin(&s.packing.backward, 0, 1);
         sp_pack_list_add(&s.packing.backward, s.packing.forward.slices[k], true);
     }
     assert_int_equal(replayed(&s), plain);
@@ -303,7 +296,7 @@ TEST(pieces_cover_the_parameters)
                 share += pieces.elements[i];
             }
             total += share;
-            largest = larger(largest, share);
+            largest = sp_larger(largest, share);
             free(pieces.elements);
         }
         assert_int_equal(total, sp_model_parameters(&model));
@@ -443,47 +436,44 @@ TEST(units_come_back_whole)
 // Copies anywhere between a unit's forward and its backward, any number under way: whatever the
 // plan says, a step drains (else the replay reports a defect), and it holds at most what it holds
 // without copies and once more as much in load buffers.
-TEST(copies_anywhere)
+TEST_ROUNDS(copies_anywhere, 77, test_rounds(200))
 {
     enum { UNITS = 6, SLOTS = 2 * UNITS };
-    sp_prng prng = prng_seeded(77);
-    for (int round = 0; round < test_rounds(200); round++) {
-        AUTO(step) s;
-        gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
-        int64_t without = replayed(&s);
-        s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(&prng, 20));
-        for (int r = 0; r < s.layout.pp; r++) {
-            sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
-            sp_stage_plan to = {0};
-            int out[UNITS], back[UNITS];
-            for (int k = 0; k < UNITS; k++) {
-                // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
-                int slots = SLOTS - 1 - 2 * k;
-                out[k] = k + prng_below(&prng, slots);
-                back[k] = out[k] + prng_below(&prng, slots - (out[k] - k));
-                out[k] = sp_prng_below(&prng, 4) == 0 ? -1 : out[k];
-            }
-            for (int a = 0; a < SLOTS; a++) {
-                sp_action action = stage->actions[a];
-                bool backward = action.kind == SP_ACTION_B;
-                int pack = backward ? SLOTS - 1 - a : a;
-                sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
-                for (int k = 0; k < UNITS; k++) {
-                    if (out[k] == a) {
-                        sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
-                    }
-                }
-                for (int k = 0; k < UNITS; k++) {
-                    if (out[k] >= 0 && back[k] == a) {
-                        sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
-                    }
-                }
-            }
-            sp_free(stage->actions);
-            *stage = to;
+    AUTO(step) s;
+    gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
+    int64_t without = replayed(&s);
+    s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(prng, 20));
+    for (int r = 0; r < s.layout.pp; r++) {
+        sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
+        sp_stage_plan to = {0};
+        int out[UNITS], back[UNITS];
+        for (int k = 0; k < UNITS; k++) {
+            // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
+            int slots = SLOTS - 1 - 2 * k;
+            out[k] = k + prng_below(prng, slots);
+            back[k] = out[k] + prng_below(prng, slots - (out[k] - k));
+            out[k] = sp_prng_below(prng, 4) == 0 ? -1 : out[k];
         }
-        assert_true(replayed(&s) <= 2 * without);
+        for (int a = 0; a < SLOTS; a++) {
+            sp_action action = stage->actions[a];
+            bool backward = action.kind == SP_ACTION_B;
+            int pack = backward ? SLOTS - 1 - a : a;
+            sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
+            for (int k = 0; k < UNITS; k++) {
+                if (out[k] == a) {
+                    sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
+                }
+            }
+            for (int k = 0; k < UNITS; k++) {
+                if (out[k] >= 0 && back[k] == a) {
+                    sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
+                }
+            }
+        }
+        sp_free(stage->actions);
+        *stage = to;
     }
+    assert_true(replayed(&s) <= 2 * without);
 }
 
 // ---- whole scenarios ----

@@ -125,55 +125,49 @@ TEST(equal_samples)
 
 // The program has every solution, but for the numbers of the ranks: its least objective is that of
 // the exhaustive search also without an incumbent.
-TEST(program_without_incumbent)
+TEST_ROUNDS(program_without_incumbent, 13, 40)
 {
-    sp_prng prng = prng_seeded(13);
-    for (int round = 0; round < 40; round++) {
-        double work_s[FEW];
-        size_t count = 2 + (size_t)sp_prng_below(&prng, FEW - 1);
-        int ranks = 1 + prng_below(&prng, 3);
-        for (size_t i = 0; i < count; i++) {
-            work_s[i] = 1.0 + (double)sp_prng_below(&prng, 12);
-        }
-        for (size_t i = 1; i < count; i++) { // descending
-            for (size_t j = i; j > 0 && work_s[j] > work_s[j - 1]; j--) {
-                double swapped = work_s[j];
-                work_s[j] = work_s[j - 1];
-                work_s[j - 1] = swapped;
-            }
-        }
-        const sp_i_assignment_model model = {
-            .work_s = work_s, .count = count, .ranks = ranks, .unit_s = 1.0, .most = HUGE_VAL};
-        AUTO(sp_i_mip) mip;
-        sp_i_mip_result result;
-        double value[FEW * 3 + 1];
-        int rank[FEW];
-        const sp_i_mip_options options = {.time_limit_ms = 30000};
-        sp_i_assignment_write(&model, &mip);
-        assert_int_equal(sp_i_mip_solve(&mip, &options, &result, value, NULL), SP_OK);
-        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-        sp_i_assignment_read(&model, value, rank);
-        double least_s = exhaustive(work_s, count, ranks);
-        assert_within(result.objective, least_s, 1e-6);
-        assert_within(largest_of(work_s, rank, count, ranks), least_s, 1e-6);
+    double work_s[FEW];
+    size_t count = 2 + (size_t)sp_prng_below(prng, FEW - 1);
+    int ranks = 1 + prng_below(prng, 3);
+    for (size_t i = 0; i < count; i++) {
+        work_s[i] = 1.0 + (double)sp_prng_below(prng, 12);
     }
+    for (size_t i = 1; i < count; i++) { // descending
+        for (size_t j = i; j > 0 && work_s[j] > work_s[j - 1]; j--) {
+            double swapped = work_s[j];
+            work_s[j] = work_s[j - 1];
+            work_s[j - 1] = swapped;
+        }
+    }
+    const sp_i_assignment_model model = {
+        .work_s = work_s, .count = count, .ranks = ranks, .unit_s = 1.0, .most = HUGE_VAL};
+    AUTO(sp_i_mip) mip;
+    sp_i_mip_result result;
+    double value[FEW * 3 + 1];
+    int rank[FEW];
+    const sp_i_mip_options options = {.time_limit_ms = 30000};
+    sp_i_assignment_write(&model, &mip);
+    assert_int_equal(sp_i_mip_solve(&mip, &options, &result, value, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    sp_i_assignment_read(&model, value, rank);
+    double least_s = exhaustive(work_s, count, ranks);
+    assert_within(result.objective, least_s, 1e-6);
+    assert_within(largest_of(work_s, rank, count, ranks), least_s, 1e-6);
 }
 
 // A gap that is asked for is kept, and ends the search early.
-TEST(the_gap_is_kept)
+TEST_ROUNDS(the_gap_is_kept, 17, 10)
 {
-    sp_prng prng = prng_seeded(17);
     double work_s[24];
     int rank[24];
-    for (int round = 0; round < 10; round++) {
-        draw(&prng, work_s, 14);
-        const sp_i_assignment_options wide = {.time_limit_ms = 30000, .gap = 0.01};
-        sp_i_assignment result;
-        assert_int_equal(sp_i_assignment_solve(work_s, 14, 3, &wide, rank, &result, NULL), SP_OK);
-        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-        assert_consistent(&result, work_s, rank, 14, 3);
-        assert_true(result.bound_s >= result.largest_s * (1.0 - 0.01 - 2e-6));
-    }
+    draw(prng, work_s, 14);
+    const sp_i_assignment_options wide = {.time_limit_ms = 30000, .gap = 0.01};
+    sp_i_assignment result;
+    assert_int_equal(sp_i_assignment_solve(work_s, 14, 3, &wide, rank, &result, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    assert_consistent(&result, work_s, rank, 14, 3);
+    assert_true(result.bound_s >= result.largest_s * (1.0 - 0.01 - 2e-6));
 }
 
 TEST(limits_leave_the_heuristic)

@@ -65,23 +65,20 @@ static double counted_pairs2(const sp_model *model, int64_t begin, int64_t token
     return (double)(2 * pairs - halves);
 }
 
-TEST(pairs_are_those_of_the_rows)
+TEST_ROUNDS(pairs_are_those_of_the_rows, 31, test_draws(3000))
 {
-    sp_prng prng = prng_seeded(31);
-    for (int i = 0; i < test_draws(3000); i++) {
-        int64_t size = 1 + (int64_t)sp_prng_below(&prng, 300);
-        sp_model model = i % 2 == 0 ? with_window(size) : with_chunk(size);
-        int64_t begin = (int64_t)sp_prng_below(&prng, 1000);
-        int64_t tokens = (int64_t)sp_prng_below(&prng, 1000);
-        double pairs2 = sp_model_pairs2(&model, (double)begin, (double)tokens);
-        assert_true(pairs2 == counted_pairs2(&model, begin, tokens));
-        // Slices add up, and none has more than it would see of all tokens.
-        int64_t first = tokens / 3;
-        assert_true(pairs2 ==
-                    sp_model_pairs2(&model, (double)begin, (double)first) +
-                        sp_model_pairs2(&model, (double)(begin + first), (double)(tokens - first)));
-        assert_true(pairs2 <= sp_model_pairs2(&shape, (double)begin, (double)tokens));
-    }
+    int64_t size = 1 + (int64_t)sp_prng_below(prng, 300);
+    sp_model model = round % 2 == 0 ? with_window(size) : with_chunk(size);
+    int64_t begin = (int64_t)sp_prng_below(prng, 1000);
+    int64_t tokens = (int64_t)sp_prng_below(prng, 1000);
+    double pairs2 = sp_model_pairs2(&model, (double)begin, (double)tokens);
+    assert_true(pairs2 == counted_pairs2(&model, begin, tokens));
+    // Slices add up, and none has more than it would see of all tokens.
+    int64_t first = tokens / 3;
+    assert_true(pairs2 ==
+                sp_model_pairs2(&model, (double)begin, (double)first) +
+                    sp_model_pairs2(&model, (double)(begin + first), (double)(tokens - first)));
+    assert_true(pairs2 <= sp_model_pairs2(&shape, (double)begin, (double)tokens));
 }
 
 // Ten tokens behind a window of 4: 10*4 - 4*4/2 = 32 pairs. In chunks of 4: 8 + 8 + 2. All: 50.
@@ -297,22 +294,19 @@ TEST(unfused_attention_masks)
 // ---- the planner's weights ----
 
 // The most tokens from `begin` on whose work fits, and no token more.
-TEST(slices_of_a_work_are_the_longest)
+TEST_ROUNDS(slices_of_a_work_are_the_longest, 41, test_draws(500))
 {
-    sp_prng prng = prng_seeded(41);
-    for (int i = 0; i < test_draws(500); i++) {
-        sp_model model = i % 2 == 0 ? with_kinds(1 + (int64_t)sp_prng_below(&prng, 5000), 1, 1)
-                                    : with_chunk(1 + (int64_t)sp_prng_below(&prng, 5000));
-        const sp_i_work work = {{1e-3, 1e-6, 1e-10}, {2e-3, 2e-6, 2.5e-10}, &model};
-        int64_t begin = (int64_t)sp_prng_below(&prng, 100000);
-        double work_s = exp(-8.0 * sp_prng_uniform(&prng));
-        int64_t tokens = sp_i_slice_tokens(&work, begin, work_s);
-        assert_true(sp_i_slice_work_s(&work, begin, tokens) <= work_s);
-        assert_true(sp_i_slice_work_s(&work, begin, tokens + 1) > work_s);
-        double both_s = sp_i_slice_pass_s(&work, false, begin, tokens) +
-                        sp_i_slice_pass_s(&work, true, begin, tokens);
-        assert_close(both_s, sp_i_slice_work_s(&work, begin, tokens), 1e-12);
-    }
+    sp_model model = round % 2 == 0 ? with_kinds(1 + (int64_t)sp_prng_below(prng, 5000), 1, 1)
+                                    : with_chunk(1 + (int64_t)sp_prng_below(prng, 5000));
+    const sp_i_work work = {{1e-3, 1e-6, 1e-10}, {2e-3, 2e-6, 2.5e-10}, &model};
+    int64_t begin = (int64_t)sp_prng_below(prng, 100000);
+    double work_s = exp(-8.0 * sp_prng_uniform(prng));
+    int64_t tokens = sp_i_slice_tokens(&work, begin, work_s);
+    assert_true(sp_i_slice_work_s(&work, begin, tokens) <= work_s);
+    assert_true(sp_i_slice_work_s(&work, begin, tokens + 1) > work_s);
+    double both_s = sp_i_slice_pass_s(&work, false, begin, tokens) +
+                    sp_i_slice_pass_s(&work, true, begin, tokens);
+    assert_close(both_s, sp_i_slice_work_s(&work, begin, tokens), 1e-12);
 }
 
 // ---- whole steps ----

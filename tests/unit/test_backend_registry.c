@@ -5,6 +5,8 @@
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_registry)
+
 static sp_registry *open_registry(const char *path)
 {
     sp_registry *registry = NULL;
@@ -21,28 +23,26 @@ static void must_refuse(const char *name, sp_status expected, const char *text)
 {
     sp_error_clear(ERR);
     const sp_backend *backend = NULL;
-    sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
+    OWNED(sp_registry) registry = open_registry(SP_TEST_PLUGIN_DIR);
     assert_int_equal(sp_registry_find(registry, name, &backend, ERR), expected);
     assert_null(backend);
     must_hold(strstr(ERR->message[0], text) != NULL, "expected \"%s\", got \"%s\"", text,
               ERR->message[0]);
-    sp_registry_free(registry);
 }
 
 TEST(built_in_backends)
 {
-    sp_registry *registry = open_registry(NULL);
+    OWNED(sp_registry) registry = open_registry(NULL);
     const sp_backend *backend = NULL;
     must_succeed(sp_registry_find(registry, "host", &backend, ERR));
     assert_string_equal(sp_backend_name(backend), "host");
     must_fail_with(sp_registry_find(registry, "fake", &backend, ERR), SP_ERR_CONTENT,
                    "unknown backend 'fake' (known: ");
-    sp_registry_free(registry);
 }
 
 TEST(devices_are_counted)
 {
-    sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
+    OWNED(sp_registry) registry = open_registry(SP_TEST_PLUGIN_DIR);
     const sp_backend *backend = NULL;
     int count = 0;
     sp_device_info info;
@@ -55,19 +55,16 @@ TEST(devices_are_counted)
     must_fail_with(sp_backend_device_info(backend, 2, &info, ERR), SP_ERR_USAGE,
                    "backend 'fake' has no device 2 (it has 2)");
     must_fail_with(sp_backend_device_info(backend, -1, &info, ERR), SP_ERR_USAGE, "");
-    sp_registry_free(registry);
 }
 
 static sp_status count_none(int *count, sp_error *err)
 {
-    (void)err;
     *count = 0;
     return SP_OK;
 }
 
 static sp_status describe_none(int device, sp_device_info *info, sp_error *err)
 {
-    (void)device;
     *info = (sp_device_info){0};
     return sp_error_set(err, SP_ERR_USAGE, "no GPU was found: look for one");
 }
@@ -101,7 +98,7 @@ TEST(a_backend_without_devices_says_why)
 
 TEST(a_plugin_is_loaded_once)
 {
-    sp_registry *registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);
+    OWNED(sp_registry) registry = open_registry("/nowhere:" SP_TEST_PLUGIN_DIR);
     const sp_backend *backend = NULL;
     const sp_backend *again = NULL;
     must_succeed(sp_registry_find(registry, "sample", &backend, ERR));
@@ -116,7 +113,6 @@ TEST(a_plugin_is_loaded_once)
     assert_string_equal(sp_backend_name(backend), "sample");
     must_succeed(sp_registry_find(registry, path, &again, ERR));
     assert_ptr_equal(backend, again);
-    sp_registry_free(registry);
 }
 
 TEST(wrong_plugins)
@@ -175,7 +171,7 @@ TEST(names_are_in_order)
 // What a backend leaves out is an error that says so, and never a call of nothing.
 TEST(slots_that_are_left_out)
 {
-    sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
+    OWNED(sp_registry) registry = open_registry(SP_TEST_PLUGIN_DIR);
     const sp_backend *fake = NULL;
     const sp_backend *sample = NULL;
     const sp_backend *shorter = NULL;
@@ -204,12 +200,11 @@ TEST(slots_that_are_left_out)
               "backend 'sample' gives no tensors to read");
     assert_int_equal(count, 0);
     sp_run_free(run);
-    sp_registry_free(registry);
 }
 
 TEST(processes_of_a_run)
 {
-    sp_registry *registry = NULL;
+    OWNED(sp_registry) registry = NULL;
     const sp_backend *alone = NULL;
     const sp_backend *of_two = NULL;
     int rank = -1, ranks = -1;
@@ -227,5 +222,4 @@ TEST(processes_of_a_run)
     assert_int_equal(unsetenv("SAMPLE_RANK"), 0);
     must_fail(sp_backend_process(of_two, &rank, &ranks, ERR), SP_ERR_USAGE,
               "environment: SAMPLE_RANK is not set");
-    sp_registry_free(registry);
 }

@@ -109,92 +109,86 @@ static void check_packing(const fixture *f, const sp_batch *batch, int64_t conte
     }
 }
 
-TEST(everybody_once_over_a_run)
+TEST_ROUNDS(everybody_once_over_a_run, 41, 60)
 {
-    sp_prng prng = prng_seeded(41);
     static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-    for (int run = 0; run < 60; run++) {
-        AUTO(fixture) f;
-        fixture_init(&f, 1 << sp_prng_below(&prng, 3));
-        sp_strategy_spec *spec = &f.scenario.strategy;
-        int64_t context = 100 + (int64_t)sp_prng_below(&prng, 5000);
-        int64_t cap = run % 2 == 0 ? context + (int64_t)sp_prng_below(&prng, (uint64_t)context)
-                                   : MOST_IDS * context;
-        spec->pack_tokens = cap;
-        spec->outlier_queues = prng_below(&prng, 4);
-        unsigned char trained[MOST_IDS] = {0};
-        int64_t used = 0;
-        sp_batch carried = {0};
-        for (int b = 0; b < ROUNDS; b++) {
-            sp_batch own = {.ids = ids, .tokens = tokens};
-            AUTO(sp_batch) batch;
-            AUTO(sp_packing) packing;
-            random_batch(&prng, context, used, &own);
-            used += (int64_t)own.count;
-            sp_batch_join(&carried, &own, &batch);
-            assert_int_equal(batch.total_tokens, carried.total_tokens + own.total_tokens);
-            if (b == ROUNDS - 1) {
-                spec->outlier_queues = 0; // the last step lets nobody wait
-            }
-            pack(&f, &batch, carried.count, context, &packing);
-            assert_true(packing.forward.count > 0);
-            check_packing(&f, &batch, context, cap, &packing, trained);
-            assert_true(spec->outlier_queues > 0 || packing.delayed_count == 0);
-            sp_batch_fini(&carried);
-            sp_batch_pick(&batch, packing.delayed, packing.delayed_count, &carried);
+    AUTO(fixture) f;
+    fixture_init(&f, 1 << sp_prng_below(prng, 3));
+    sp_strategy_spec *spec = &f.scenario.strategy;
+    int64_t context = 100 + (int64_t)sp_prng_below(prng, 5000);
+    int64_t cap = round % 2 == 0 ? context + (int64_t)sp_prng_below(prng, (uint64_t)context)
+                                 : MOST_IDS * context;
+    spec->pack_tokens = cap;
+    spec->outlier_queues = prng_below(prng, 4);
+    unsigned char trained[MOST_IDS] = {0};
+    int64_t used = 0;
+    sp_batch carried = {0};
+    for (int b = 0; b < ROUNDS; b++) {
+        sp_batch own = {.ids = ids, .tokens = tokens};
+        AUTO(sp_batch) batch;
+        AUTO(sp_packing) packing;
+        random_batch(prng, context, used, &own);
+        used += (int64_t)own.count;
+        sp_batch_join(&carried, &own, &batch);
+        assert_int_equal(batch.total_tokens, carried.total_tokens + own.total_tokens);
+        if (b == ROUNDS - 1) {
+            spec->outlier_queues = 0; // the last step lets nobody wait
         }
-        for (int64_t i = 0; i < used; i++) {
-            assert_int_equal(trained[i], 1);
-        }
-        assert_int_equal(carried.count, 0);
+        pack(&f, &batch, carried.count, context, &packing);
+        assert_true(packing.forward.count > 0);
+        check_packing(&f, &batch, context, cap, &packing, trained);
+        assert_true(spec->outlier_queues > 0 || packing.delayed_count == 0);
+        sp_batch_fini(&carried);
+        sp_batch_pick(&batch, packing.delayed, packing.delayed_count, &carried);
     }
+    for (int64_t i = 0; i < used; i++) {
+        assert_int_equal(trained[i], 1);
+    }
+    assert_int_equal(carried.count, 0);
 }
 
 // Algorithm 1 of the paper with linear searches.
-TEST(greedy_against_linear_search)
+TEST_ROUNDS(greedy_against_linear_search, 43, test_rounds(40))
 {
-    sp_prng prng = prng_seeded(43);
     static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     AUTO(fixture) f;
     fixture_init(&f, 2);
     f.scenario.strategy.outlier_queues = 0;
-    for (int round = 0; round < test_rounds(40); round++) {
-        int64_t context = 2000;
-        sp_batch batch = {.ids = ids, .tokens = tokens};
-        AUTO(sp_packing) packing;
-        random_batch(&prng, context, 0, &batch);
-        pack(&f, &batch, 0, context, &packing);
-        sp_i_work costs;
-        assert_int_equal(sp_i_work_measure(&f.cost, context, &costs, NULL), SP_OK);
-        double work[MOST_SAMPLES] = {0};
-        int64_t length[MOST_SAMPLES] = {0};
-        size_t packs = packing.forward.count;
-        size_t of[MOST_SAMPLES];
-        unsigned char done[MOST_SAMPLES] = {0};
-        for (size_t n = 0; n < batch.count; n++) {
-            size_t next = SIZE_MAX;
-            for (size_t i = 0; i < batch.count; i++) {
-                if (!done[i] && (next == SIZE_MAX || tokens[i] > tokens[next])) {
-                    next = i;
-                }
+    int64_t context = 2000;
+    sp_batch batch = {.ids = ids, .tokens = tokens};
+    AUTO(sp_packing) packing;
+    random_batch(prng, context, 0, &batch);
+    pack(&f, &batch, 0, context, &packing);
+    sp_i_work costs;
+    assert_int_equal(sp_i_work_measure(&f.cost, context, &costs, NULL), SP_OK);
+    double work[MOST_SAMPLES] = {0};
+    int64_t length[MOST_SAMPLES] = {0};
+    size_t packs = packing.forward.count;
+    size_t of[MOST_SAMPLES];
+    unsigned char done[MOST_SAMPLES] = {0};
+    for (size_t n = 0; n < batch.count; n++) {
+        size_t next = SIZE_MAX;
+        for (size_t i = 0; i < batch.count; i++) {
+            if (!done[i] && (next == SIZE_MAX || tokens[i] > tokens[next])) {
+                next = i;
             }
-            size_t idle = 0, shortest = 0;
-            for (size_t p = 1; p < packs; p++) {
-                idle = work[p] < work[idle] ? p : idle;
-                shortest = length[p] < length[shortest] ? p : shortest;
-            }
-            size_t into = length[idle] + tokens[next] <= 2500 ? idle : shortest;
-            assert_true(length[into] + tokens[next] <= 2500);
-            work[into] += sp_i_slice_work_s(&costs, 0, tokens[next]);
-            length[into] += tokens[next];
-            of[next] = into;
-            done[next] = 1;
         }
-        for (size_t k = 0; k < packs; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
-                assert_int_equal(of[packing.forward.slices[s].sample], k);
-            }
+        size_t idle = 0, shortest = 0;
+        for (size_t p = 1; p < packs; p++) {
+            idle = work[p] < work[idle] ? p : idle;
+            shortest = length[p] < length[shortest] ? p : shortest;
+        }
+        size_t into = length[idle] + tokens[next] <= 2500 ? idle : shortest;
+        assert_true(length[into] + tokens[next] <= 2500);
+        work[into] += sp_i_slice_work_s(&costs, 0, tokens[next]);
+        length[into] += tokens[next];
+        of[next] = into;
+        done[next] = 1;
+    }
+    for (size_t k = 0; k < packs; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            assert_int_equal(of[packing.forward.slices[s].sample], k);
         }
     }
 }

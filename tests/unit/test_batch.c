@@ -518,50 +518,47 @@ TEST(uniform_samples)
 
 // Documents one after the other: rows of the context are full but the last, every token is there in
 // its order, and only what a row ends in is cut.
-TEST(concatenated_rows_are_full)
+TEST_ROUNDS(concatenated_rows_are_full, 181, 300)
 {
-    sp_prng prng = prng_seeded(181);
     enum { MOST = 50 };
-    for (int round = 0; round < 300; round++) {
-        int64_t ids[MOST];
-        int64_t tokens[MOST];
-        sp_batch batch = {.ids = ids, .tokens = tokens, .count = 1 + sp_prng_below(&prng, MOST)};
-        int64_t context = 1 + (int64_t)sp_prng_below(&prng, 1000);
-        for (size_t i = 0; i < batch.count; i++) {
-            ids[i] = 100 + (int64_t)i;
-            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, sp_prng_below(&prng, 4) == 0 ? 3000 : 90);
-            batch.total_tokens += tokens[i];
+    int64_t ids[MOST];
+    int64_t tokens[MOST];
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 1 + sp_prng_below(prng, MOST)};
+    int64_t context = 1 + (int64_t)sp_prng_below(prng, 1000);
+    for (size_t i = 0; i < batch.count; i++) {
+        ids[i] = 100 + (int64_t)i;
+        tokens[i] = 1 + (int64_t)sp_prng_below(prng, sp_prng_below(prng, 4) == 0 ? 3000 : 90);
+        batch.total_tokens += tokens[i];
+    }
+    AUTO(sp_batch) cut;
+    sp_batch_concatenate(&batch, context, false, &cut);
+    assert_int_equal(cut.total_tokens, batch.total_tokens);
+    int64_t at = 0;
+    size_t sample = 0;
+    int64_t left = tokens[0];
+    int64_t cut_tokens = 0;
+    for (size_t i = 0; i < cut.count; i++) {
+        assert_int_equal(cut.ids[i], ids[sample]);
+        cut_tokens += i > 0 && cut.ids[i] == cut.ids[i - 1] ? cut.tokens[i] : 0;
+        int64_t room = context - at % context;
+        assert_int_equal(cut.tokens[i], left < room ? left : room);
+        at += cut.tokens[i];
+        left -= cut.tokens[i];
+        if (left == 0 && sample + 1 < batch.count) {
+            left = tokens[++sample];
         }
-        AUTO(sp_batch) cut;
-        sp_batch_concatenate(&batch, context, false, &cut);
-        assert_int_equal(cut.total_tokens, batch.total_tokens);
-        int64_t at = 0;
-        size_t sample = 0;
-        int64_t left = tokens[0];
-        int64_t cut_tokens = 0;
-        for (size_t i = 0; i < cut.count; i++) {
-            assert_int_equal(cut.ids[i], ids[sample]);
-            cut_tokens += i > 0 && cut.ids[i] == cut.ids[i - 1] ? cut.tokens[i] : 0;
-            int64_t room = context - at % context;
-            assert_int_equal(cut.tokens[i], left < room ? left : room);
-            at += cut.tokens[i];
-            left -= cut.tokens[i];
-            if (left == 0 && sample + 1 < batch.count) {
-                left = tokens[++sample];
-            }
-        }
-        assert_int_equal(at, batch.total_tokens);
-        assert_int_equal(cut.cut_tokens, cut_tokens);
-        assert_int_equal(cut.documents, batch.count);
-        sp_batch_fini(&cut);
-        sp_batch_concatenate(&batch, context, true, &cut);
-        assert_int_equal(cut.count, (batch.total_tokens + context - 1) / context);
-        at = 0;
-        for (size_t i = 0; i < cut.count; i++) {
-            bool last = i + 1 == cut.count;
-            assert_int_equal(cut.tokens[i], last ? batch.total_tokens - at : context);
-            at += cut.tokens[i];
-        }
+    }
+    assert_int_equal(at, batch.total_tokens);
+    assert_int_equal(cut.cut_tokens, cut_tokens);
+    assert_int_equal(cut.documents, batch.count);
+    sp_batch_fini(&cut);
+    sp_batch_concatenate(&batch, context, true, &cut);
+    assert_int_equal(cut.count, (batch.total_tokens + context - 1) / context);
+    at = 0;
+    for (size_t i = 0; i < cut.count; i++) {
+        bool last = i + 1 == cut.count;
+        assert_int_equal(cut.tokens[i], last ? batch.total_tokens - at : context);
+        at += cut.tokens[i];
     }
 }
 
@@ -615,79 +612,76 @@ TEST(long_samples_are_split)
 
 // Every token of a list is in a batch of its first pass, was dropped or truncated, or is left over;
 // pieces that go on are those that a split document has behind its first.
-TEST(no_token_is_lost_without_a_word)
+TEST_ROUNDS(no_token_is_lost_without_a_word, 977, 4000)
 {
     enum { MOST = 40 };
-    sp_prng prng = prng_seeded(977);
-    for (int round = 0; round < 4000; round++) {
-        int64_t tokens[MOST];
-        const sp_lengths lengths = {.tokens = tokens, .count = 1 + sp_prng_below(&prng, MOST)};
-        int64_t context = (int64_t)sp_prng_below(&prng, 60);
-        int64_t total = 0;
-        int64_t over = 0;
-        int64_t above = 0; // tokens beyond the context
-        int64_t pieces = 0;
-        for (size_t i = 0; i < lengths.count; i++) {
-            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, sp_prng_below(&prng, 5) == 0 ? 400 : 50);
-            bool is_over = context > 0 && tokens[i] > context;
-            total += tokens[i];
-            over += is_over ? tokens[i] : 0;
-            above += is_over ? tokens[i] - context : 0;
-            pieces += context > 0 ? (tokens[i] + context - 1) / context : 1;
+    int64_t tokens[MOST];
+    const sp_lengths lengths = {.tokens = tokens, .count = 1 + sp_prng_below(prng, MOST)};
+    int64_t context = (int64_t)sp_prng_below(prng, 60);
+    int64_t total = 0;
+    int64_t over = 0;
+    int64_t above = 0; // tokens beyond the context
+    int64_t pieces = 0;
+    for (size_t i = 0; i < lengths.count; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(prng, sp_prng_below(prng, 5) == 0 ? 400 : 50);
+        bool is_over = context > 0 && tokens[i] > context;
+        total += tokens[i];
+        over += is_over ? tokens[i] : 0;
+        above += is_over ? tokens[i] - context : 0;
+        pieces += context > 0 ? (tokens[i] + context - 1) / context : 1;
+    }
+    static const sp_over_length kinds[] = {SP_OVER_DROP, SP_OVER_TRUNCATE, SP_OVER_SPLIT};
+    sp_workload_spec spec = {.lengths = &lengths,
+                             .context = context,
+                             .over_length = kinds[sp_prng_below(prng, 3)],
+                             .batches = 1 + (int)sp_prng_below(prng, 4),
+                             .seed = (uint64_t)round,
+                             .order = (sp_order)sp_prng_below(prng, 2)};
+    int64_t size = 1 + (int64_t)sp_prng_below(prng, 100);
+    *(sp_prng_below(prng, 2) == 0 ? &spec.samples_per_batch : &spec.tokens_per_batch) = size;
+    bool splits = spec.over_length == SP_OVER_SPLIT;
+    bool drops = spec.over_length == SP_OVER_DROP;
+    if (drops && over == total) {
+        return;
+    }
+    AUTO(sp_batches) batches;
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    int64_t taken = 0;
+    int64_t begun = 0;
+    int64_t truncated = 0;
+    for (int b = 0; b < batches.count; b++) {
+        int64_t cut = 0;
+        for (size_t i = 0; i < batches.batch[b].count; i++) {
+            bool goes_on = splits && context > 0 && batches.batch[b].goes_on[i];
+            int64_t of_list = tokens[batches.batch[b].ids[i]];
+            begun += !goes_on;
+            cut += goes_on ? batches.batch[b].tokens[i] : 0;
+            truncated +=
+                spec.over_length == SP_OVER_TRUNCATE ? of_list - batches.batch[b].tokens[i] : 0;
         }
-        static const sp_over_length kinds[] = {SP_OVER_DROP, SP_OVER_TRUNCATE, SP_OVER_SPLIT};
-        sp_workload_spec spec = {.lengths = &lengths,
-                                 .context = context,
-                                 .over_length = kinds[sp_prng_below(&prng, 3)],
-                                 .batches = 1 + (int)sp_prng_below(&prng, 4),
-                                 .seed = (uint64_t)round,
-                                 .order = (sp_order)sp_prng_below(&prng, 2)};
-        int64_t size = 1 + (int64_t)sp_prng_below(&prng, 100);
-        *(sp_prng_below(&prng, 2) == 0 ? &spec.samples_per_batch : &spec.tokens_per_batch) = size;
-        bool splits = spec.over_length == SP_OVER_SPLIT;
-        bool drops = spec.over_length == SP_OVER_DROP;
-        if (drops && over == total) {
-            continue;
-        }
-        AUTO(sp_batches) batches;
-        must_succeed(sp_batches_make(&spec, &batches, ERR));
-        int64_t taken = 0;
-        int64_t begun = 0;
-        int64_t truncated = 0;
-        for (int b = 0; b < batches.count; b++) {
-            int64_t cut = 0;
-            for (size_t i = 0; i < batches.batch[b].count; i++) {
-                bool goes_on = splits && context > 0 && batches.batch[b].goes_on[i];
-                int64_t of_list = tokens[batches.batch[b].ids[i]];
-                begun += !goes_on;
-                cut += goes_on ? batches.batch[b].tokens[i] : 0;
-                truncated +=
-                    spec.over_length == SP_OVER_TRUNCATE ? of_list - batches.batch[b].tokens[i] : 0;
-            }
-            taken += batches.batch[b].total_tokens;
-            assert_int_equal(batches.batch[b].cut_tokens, cut);
-        }
-        assert_int_equal(batches.lost_tokens, drops ? over : truncated);
-        if (!batches.wrapped) {
-            assert_int_equal(taken + batches.lost_tokens + batches.left_tokens, total);
-            assert_int_equal(batches.left_samples == 0, batches.left_tokens == 0);
-        } else {
-            assert_true(begun + batches.dropped > (int64_t)lengths.count);
-        }
-        sp_batches_fini(&batches);
-        // One batch of all samples leaves nothing over.
-        spec.batches = 1;
-        spec.tokens_per_batch = 0;
-        spec.samples_per_batch = sp_workload_samples(&spec);
-        must_succeed(sp_batches_make(&spec, &batches, ERR));
-        assert_false(batches.wrapped);
-        assert_int_equal(batches.left_samples, 0);
-        assert_int_equal(batches.left_tokens, 0);
-        assert_int_equal(batches.batch[0].total_tokens + batches.lost_tokens, total);
-        if (splits) {
-            assert_int_equal(batches.batch[0].count, pieces);
-            assert_int_equal(batches.batch[0].cut_tokens, above);
-        }
+        taken += batches.batch[b].total_tokens;
+        assert_int_equal(batches.batch[b].cut_tokens, cut);
+    }
+    assert_int_equal(batches.lost_tokens, drops ? over : truncated);
+    if (!batches.wrapped) {
+        assert_int_equal(taken + batches.lost_tokens + batches.left_tokens, total);
+        assert_int_equal(batches.left_samples == 0, batches.left_tokens == 0);
+    } else {
+        assert_true(begun + batches.dropped > (int64_t)lengths.count);
+    }
+    sp_batches_fini(&batches);
+    // One batch of all samples leaves nothing over.
+    spec.batches = 1;
+    spec.tokens_per_batch = 0;
+    spec.samples_per_batch = sp_workload_samples(&spec);
+    must_succeed(sp_batches_make(&spec, &batches, ERR));
+    assert_false(batches.wrapped);
+    assert_int_equal(batches.left_samples, 0);
+    assert_int_equal(batches.left_tokens, 0);
+    assert_int_equal(batches.batch[0].total_tokens + batches.lost_tokens, total);
+    if (splits) {
+        assert_int_equal(batches.batch[0].count, pieces);
+        assert_int_equal(batches.batch[0].cut_tokens, above);
     }
 }
 

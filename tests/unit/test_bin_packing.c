@@ -112,75 +112,66 @@ static void scan_best_fit(const sp_batch *batch, int64_t context, size_t max_per
 
 // Any two rows hold more than the context together: fewer than twice the rows that the tokens fill
 // when they are laid end to end, one more for each boundary there.
-TEST(bfd_is_best_fit)
+TEST_ROUNDS(bfd_is_best_fit, 41, 300)
 {
     static drawn_batch d;
     static row_set rows, scanned;
-    sp_prng prng = prng_seeded(41);
-    for (int round = 0; round < 300; round++) {
-        int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
-        draw_batch(&prng, MOST_SAMPLES, context, &d);
-        pack_rows("bfd", 0, &d.batch, context, &rows);
-        int64_t filled = (d.batch.total_tokens + context - 1) / context;
-        assert_true((int64_t)rows.count >= filled && (int64_t)rows.count <= 2 * filled - 1);
-        scan_best_fit(&d.batch, context, MOST_SAMPLES, false, &scanned);
-        assert_int_equal(rows.count, scanned.count);
-        for (size_t r = 0; r < rows.count; r++) {
-            assert_int_equal(compare_rows(rows.row[r], scanned.row[r]), 0);
-        }
+    int64_t context = 5 + (int64_t)sp_prng_below(prng, 500);
+    draw_batch(prng, MOST_SAMPLES, context, &d);
+    pack_rows("bfd", 0, &d.batch, context, &rows);
+    int64_t filled = (d.batch.total_tokens + context - 1) / context;
+    assert_true((int64_t)rows.count >= filled && (int64_t)rows.count <= 2 * filled - 1);
+    scan_best_fit(&d.batch, context, MOST_SAMPLES, false, &scanned);
+    assert_int_equal(rows.count, scanned.count);
+    for (size_t r = 0; r < rows.count; r++) {
+        assert_int_equal(compare_rows(rows.row[r], scanned.row[r]), 0);
     }
 }
 
 // Packs of equal lengths together come to the same rows as one sample after the other.
-TEST(lpfhp_is_best_fit)
+TEST_ROUNDS(lpfhp_is_best_fit, 43, 600)
 {
     static drawn_batch d;
     static row_set rows, scanned;
-    sp_prng prng = prng_seeded(43);
-    for (int round = 0; round < 600; round++) {
-        int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
-        int64_t limit = (int64_t)sp_prng_below(&prng, 7);
-        draw_batch(&prng, MOST_SAMPLES, context, &d);
-        pack_rows("lpfhp", limit, &d.batch, context, &rows);
-        for (size_t r = 1; r < rows.count; r++) {
-            assert_true(rows.row[r][0] <= rows.row[r - 1][0]);
-        }
-        scan_best_fit(&d.batch, context, limit > 0 ? (size_t)limit : MOST_SAMPLES, true, &scanned);
-        sort_rows(&rows);
-        sort_rows(&scanned);
-        assert_int_equal(rows.count, scanned.count);
-        for (size_t r = 0; r < rows.count; r++) {
-            assert_int_equal(compare_rows(rows.row[r], scanned.row[r]), 0);
-        }
+    int64_t context = 5 + (int64_t)sp_prng_below(prng, 500);
+    int64_t limit = (int64_t)sp_prng_below(prng, 7);
+    draw_batch(prng, MOST_SAMPLES, context, &d);
+    pack_rows("lpfhp", limit, &d.batch, context, &rows);
+    for (size_t r = 1; r < rows.count; r++) {
+        assert_true(rows.row[r][0] <= rows.row[r - 1][0]);
+    }
+    scan_best_fit(&d.batch, context, limit > 0 ? (size_t)limit : MOST_SAMPLES, true, &scanned);
+    sort_rows(&rows);
+    sort_rows(&scanned);
+    assert_int_equal(rows.count, scanned.count);
+    for (size_t r = 0; r < rows.count; r++) {
+        assert_int_equal(compare_rows(rows.row[r], scanned.row[r]), 0);
     }
 }
 
 // The order of the batch decides only which sample of a length goes where; without a limit both
 // strategies need equally many rows.
-TEST(rows_follow_from_the_lengths)
+TEST_ROUNDS(rows_follow_from_the_lengths, 47, 200)
 {
     static drawn_batch d;
     static row_set rows[2];
     static const char *const kinds[] = {"bfd", "lpfhp"};
-    sp_prng prng = prng_seeded(47);
-    for (int round = 0; round < 200; round++) {
-        int64_t context = 5 + (int64_t)sp_prng_below(&prng, 500);
-        draw_batch(&prng, MOST_SAMPLES, context, &d);
-        size_t counts[2];
-        for (int k = 0; k < 2; k++) {
-            pack_rows(kinds[k], 0, &d.batch, context, &rows[0]);
-            for (size_t i = d.batch.count; i > 1; i--) {
-                size_t other = (size_t)sp_prng_below(&prng, i);
-                int64_t tokens = d.tokens[i - 1];
-                d.tokens[i - 1] = d.tokens[other];
-                d.tokens[other] = tokens;
-            }
-            pack_rows(kinds[k], 0, &d.batch, context, &rows[1]);
-            assert_memory_equal(&rows[0], &rows[1], sizeof rows[0]);
-            counts[k] = rows[0].count;
+    int64_t context = 5 + (int64_t)sp_prng_below(prng, 500);
+    draw_batch(prng, MOST_SAMPLES, context, &d);
+    size_t counts[2];
+    for (int k = 0; k < 2; k++) {
+        pack_rows(kinds[k], 0, &d.batch, context, &rows[0]);
+        for (size_t i = d.batch.count; i > 1; i--) {
+            size_t other = (size_t)sp_prng_below(prng, i);
+            int64_t tokens = d.tokens[i - 1];
+            d.tokens[i - 1] = d.tokens[other];
+            d.tokens[other] = tokens;
         }
-        assert_int_equal(counts[0], counts[1]);
+        pack_rows(kinds[k], 0, &d.batch, context, &rows[1]);
+        assert_memory_equal(&rows[0], &rows[1], sizeof rows[0]);
+        counts[k] = rows[0].count;
     }
+    assert_int_equal(counts[0], counts[1]);
 }
 
 typedef struct search {
@@ -218,25 +209,22 @@ static size_t least_rows(search *s, const int64_t *tokens, size_t n, size_t rows
 // problem", 1994). With at most two samples to a row best fit is optimal: all rows with room for a
 // sample have room for any later one, so that it does not matter which of them it joins, and
 // leaving it alone helps no later one.
-TEST(tiny_cases_against_optimum)
+TEST_ROUNDS(tiny_cases_against_optimum, 53, 400)
 {
     static drawn_batch d;
     static row_set rows;
-    sp_prng prng = prng_seeded(53);
-    for (int round = 0; round < 400; round++) {
-        int64_t context = 20 + (int64_t)sp_prng_below(&prng, 100);
-        draw_batch(&prng, FEW_SAMPLES, context, &d);
-        for (size_t limit = 1; limit <= FEW_SAMPLES; limit++) {
-            search s = {.context = context, .max_per_pack = limit};
-            size_t optimum = least_rows(&s, d.tokens, d.batch.count, 0, d.batch.count + 1);
-            pack_rows("lpfhp", (int64_t)limit, &d.batch, context, &rows);
-            assert_true(rows.count >= optimum);
-            assert_true(limit > 2 || rows.count == optimum);
-            if (limit == FEW_SAMPLES) {
-                assert_true(2 * rows.count <= 3 * optimum);
-                pack_rows("bfd", 0, &d.batch, context, &rows);
-                assert_true(rows.count >= optimum && 2 * rows.count <= 3 * optimum);
-            }
+    int64_t context = 20 + (int64_t)sp_prng_below(prng, 100);
+    draw_batch(prng, FEW_SAMPLES, context, &d);
+    for (size_t limit = 1; limit <= FEW_SAMPLES; limit++) {
+        search s = {.context = context, .max_per_pack = limit};
+        size_t optimum = least_rows(&s, d.tokens, d.batch.count, 0, d.batch.count + 1);
+        pack_rows("lpfhp", (int64_t)limit, &d.batch, context, &rows);
+        assert_true(rows.count >= optimum);
+        assert_true(limit > 2 || rows.count == optimum);
+        if (limit == FEW_SAMPLES) {
+            assert_true(2 * rows.count <= 3 * optimum);
+            pack_rows("bfd", 0, &d.batch, context, &rows);
+            assert_true(rows.count >= optimum && 2 * rows.count <= 3 * optimum);
         }
     }
 }

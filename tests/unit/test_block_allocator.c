@@ -4,8 +4,9 @@
 // implementation that searches all blocks.
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/simulate/block_allocator.h"
+
+OWNS(sp_block_allocator)
 
 #define KIB INT64_C(1024)
 #define MIB INT64_C(1048576)
@@ -93,7 +94,7 @@ static const struct {
 TEST(rules_of_the_source)
 {
     for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
-        sp_block_allocator *a = make(rules[r].split_limit);
+        OWNED(sp_block_allocator) a = make(rules[r].split_limit);
         int32_t blocks[STEPS];
         for (int i = 0; i < STEPS && rules[r].steps[i][0] != 0; i++) {
             const int64_t *step = rules[r].steps[i];
@@ -105,23 +106,21 @@ TEST(rules_of_the_source)
             assert_true(step[1] == 0 || sp_block_bytes(a, blocks[i]) == step[1]);
         }
         assert_int_equal(sp_block_allocator_reserved(a), rules[r].reserved);
-        sp_block_allocator_free(a);
     }
 }
 
 TEST(nothing_has_no_block)
 {
-    sp_block_allocator *a = make(0);
+    OWNED(sp_block_allocator) a = make(0);
     assert_int_equal(take(a, 0), SP_NO_BLOCK);
     assert_int_equal(sp_block_bytes(a, SP_NO_BLOCK), 0);
     sp_block_release(a, SP_NO_BLOCK);
     assert_int_equal(sp_block_allocator_reserved(a), 0);
-    sp_block_allocator_free(a);
 }
 
 TEST(beyond_2_to_62_bytes_is_an_error)
 {
-    sp_block_allocator *a = make(0);
+    OWNED(sp_block_allocator) a = make(0);
     int32_t block = 0;
     int64_t half = INT64_C(1) << 61;
     take(a, half);
@@ -131,7 +130,6 @@ TEST(beyond_2_to_62_bytes_is_an_error)
     take(a, half);
     assert_int_equal(sp_block_allocate(a, 1, &block, NULL), SP_ERR_LIMIT);
     assert_int_equal(block, SP_NO_BLOCK);
-    sp_block_allocator_free(a);
 }
 
 // The second implementation: all blocks in one array in order of address, searched linearly.
@@ -251,10 +249,9 @@ enum { OWNERS = 300 };
 
 static void compare_random_sequence(uint64_t seed, int64_t limit, bool few, int steps)
 {
-    AUTO_FREE naive_allocator *naive = calloc(1, sizeof *naive);
-    assert_non_null(naive);
+    AUTO_FREE naive_allocator *naive = sp_calloc(1, sizeof *naive);
     naive->limit = limit;
-    sp_block_allocator *a = make(limit);
+    OWNED(sp_block_allocator) a = make(limit);
     int32_t held[OWNERS];
     bool holds[OWNERS] = {false};
     sp_prng prng = prng_seeded(seed);
@@ -287,7 +284,6 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, bool few, int 
     }
     assert_int_equal(sp_block_allocator_allocated(a), 0);
     assert_int_equal(sp_block_allocator_reserved(a), naive->reserved);
-    sp_block_allocator_free(a);
 }
 
 TEST(random_sequences_equal_a_linear_search)

@@ -1,5 +1,4 @@
 // Lower bounds against many simulated packings.
-#include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"
@@ -123,7 +122,7 @@ static double simulated_s(const drawn *d, const packs *p)
     const sp_bound_costs *c = &d->costs;
     size_t stages = (size_t)c->stages;
     size_t count = (size_t)p->count;
-    int64_t *times = sp_calloc((3 * stages + 1) * count, sizeof *times);
+    AUTO_FREE int64_t *times = sp_calloc((3 * stages + 1) * count, sizeof *times);
     AUTO_FREE int64_t *freed = sp_calloc(count, sizeof *freed);
     assert_true(times != NULL && freed != NULL);
     int64_t *f_ns = times;
@@ -162,7 +161,6 @@ static double simulated_s(const drawn *d, const packs *p)
                            .freed = freed};
     sp_packflow_outcome result;
     must_succeed(sp_packflow_run(&job, NULL, &result, ERR));
-    sp_free(times);
     return (double)result.makespan_ns;
 }
 

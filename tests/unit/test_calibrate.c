@@ -266,24 +266,20 @@ TEST(errors_name_the_place)
 }
 
 // Each fold has as many rows as the others, give or take one, and every row one fold.
-TEST(folds_are_even)
+TEST_ROUNDS(folds_are_even, 1, 200)
 {
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < 200; round++) {
-        int fold[50];
-        int size[8] = {0};
-        int folds = 2 + prng_below(&prng, 7);
-        size_t first = (size_t)sp_prng_below(&prng, 10);
-        size_t end = first + (size_t)folds + (size_t)sp_prng_below(&prng, 30);
-        fit_random_folds(&prng, first, end, folds, fold);
-        for (size_t i = first; i < end; i++) {
-            assert_in_range(fold[i], 0, folds - 1);
-            size[fold[i]]++;
-        }
-        for (int f = 0; f < folds; f++) {
-            assert_in_range(size[f], (end - first) / (size_t)folds,
-                            (end - first) / (size_t)folds + 1);
-        }
+    int fold[50];
+    int size[8] = {0};
+    int folds = 2 + prng_below(prng, 7);
+    size_t first = (size_t)sp_prng_below(prng, 10);
+    size_t end = first + (size_t)folds + (size_t)sp_prng_below(prng, 30);
+    fit_random_folds(prng, first, end, folds, fold);
+    for (size_t i = first; i < end; i++) {
+        assert_in_range(fold[i], 0, folds - 1);
+        size[fold[i]]++;
+    }
+    for (int f = 0; f < folds; f++) {
+        assert_in_range(size[f], (end - first) / (size_t)folds, (end - first) / (size_t)folds + 1);
     }
 }
 

@@ -37,9 +37,8 @@ static void assert_same_layout(const sp_layout *a, const sp_layout *b)
 static void assert_complete(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
-    AUTO_FREE sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
+    AUTO_FREE sp_stage *stages = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     int layers = 0;
-    assert_non_null(stages);
     must_succeed(sp_layout_stages(layout, &scenario->model, "test", stages, ERR));
     for (int v = 0; v < sp_layout_vstages(layout); v++) {
         assert_false(sp_stage_is_empty(&stages[v]));

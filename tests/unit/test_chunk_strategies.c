@@ -134,35 +134,32 @@ static size_t first_fit(const fixture *f, int64_t chunk)
 
 // ChunkFlow, section 4.1: a sample longer than ChunkSize makes ceil(tokens / ChunkSize) dependent
 // chunks, full but for the last; the others are packed, trying 1, 2, ... bins until they fit.
-TEST(chunks_of_the_paper)
+TEST_ROUNDS(chunks_of_the_paper, 3, test_rounds(80))
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < test_rounds(80); round++) {
-        AUTO(fixture) f;
-        char more[64];
-        int64_t chunk = 1 + (int64_t)sp_prng_below(&prng, 400);
-        int dp = 1 + prng_below(&prng, 4);
-        snprintf(more, sizeof more, ", 'chunk_tokens': %d", (int)chunk);
-        fixture_init(&f, "chunkflow", more, dp, 2000, &prng);
-        fixture_pack(&f);
-        assert_every_token_once(&f);
-        static span spans[MOST_PACKS];
-        size_t count = spans_of(&f.packing.forward, spans);
-        size_t longs = 0, dependent = 0;
-        for (size_t i = 0; i < f.batch.count; i++) {
-            longs += f.tokens[i] > chunk;
-            dependent += f.tokens[i] > chunk ? (size_t)((f.tokens[i] + chunk - 1) / chunk) : 0;
-        }
-        assert_int_equal(count, longs + first_fit(&f, chunk));
-        assert_int_equal(f.packing.forward.count, dependent + first_fit(&f, chunk));
-        for (size_t m = 0; m < count; m++) {
-            for (size_t k = 0; k < spans[m].count; k++) {
-                const sp_pack *pack = &f.packing.forward.packs[spans[m].first + k];
-                assert_true(pack->tokens <= chunk);
-                if (spans[m].count > 1) {
-                    assert_int_equal(pack->slice_count, 1);
-                    assert_true(k + 1 == spans[m].count || pack->tokens == chunk);
-                }
+    AUTO(fixture) f;
+    char more[64];
+    int64_t chunk = 1 + (int64_t)sp_prng_below(prng, 400);
+    int dp = 1 + prng_below(prng, 4);
+    snprintf(more, sizeof more, ", 'chunk_tokens': %d", (int)chunk);
+    fixture_init(&f, "chunkflow", more, dp, 2000, prng);
+    fixture_pack(&f);
+    assert_every_token_once(&f);
+    static span spans[MOST_PACKS];
+    size_t count = spans_of(&f.packing.forward, spans);
+    size_t longs = 0, dependent = 0;
+    for (size_t i = 0; i < f.batch.count; i++) {
+        longs += f.tokens[i] > chunk;
+        dependent += f.tokens[i] > chunk ? (size_t)((f.tokens[i] + chunk - 1) / chunk) : 0;
+    }
+    assert_int_equal(count, longs + first_fit(&f, chunk));
+    assert_int_equal(f.packing.forward.count, dependent + first_fit(&f, chunk));
+    for (size_t m = 0; m < count; m++) {
+        for (size_t k = 0; k < spans[m].count; k++) {
+            const sp_pack *pack = &f.packing.forward.packs[spans[m].first + k];
+            assert_true(pack->tokens <= chunk);
+            if (spans[m].count > 1) {
+                assert_int_equal(pack->slice_count, 1);
+                assert_true(k + 1 == spans[m].count || pack->tokens == chunk);
             }
         }
     }
@@ -177,7 +174,6 @@ typedef struct expectation {
 // second time, just before their backward; the first backward of a sample follows its last forward.
 static sp_status check_order(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     const expectation *e = context;
     const sp_packing *packing = view->plan->packing;
     int64_t again = 0;
@@ -354,8 +350,7 @@ TEST(strategies_bring_their_order)
 {
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         const char *strategy = own_order[i];
-        char stated[64];
-        snprintf(stated, sizeof stated, "'kind': '%s'", strategy);
+        const char *stated = json_text("'kind': '%s'", strategy);
         const char *const settings[] = {"", "'kind': '1f1b'", stated};
         sp_status expected[] = {SP_OK, SP_ERR_CONTENT, SP_OK};
         for (int k = 0; k < 3; k++) {

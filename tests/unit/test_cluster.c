@@ -1,4 +1,3 @@
-#include "sim/base/alloc.h"
 #include "sim/model/cluster.h"
 #include "tests/support/test_main.h"
 
@@ -175,7 +174,6 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
     int64_t ranks = sp_layout_ranks(l);
     int64_t nodes = ranks / cluster->gpus_per_node + 1;
     AUTO_FREE int *members = sp_calloc((size_t)nodes, sizeof *members);
-    assert_non_null(members);
     sp_group group = {0, 0, 1 << 30, 0};
     for (int64_t rank = 0; rank < ranks; rank++) {
         int64_t other[SP_AXES];
@@ -219,32 +217,29 @@ static bool slower(sp_group a, sp_group b)
     return a.nodes != b.nodes ? a.nodes > b.nodes : a.most_per_node > b.most_per_node;
 }
 
-TEST(groups_equal_brute_force)
+TEST_ROUNDS(groups_equal_brute_force, 5, test_draws(800))
 {
-    sp_prng prng = prng_seeded(5);
     const int degrees[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
-    for (int i = 0; i < test_draws(800); i++) {
-        sp_cluster cluster = builtin("a100-8");
-        cluster.gpus_per_node = 1 + prng_below(&prng, 12);
-        sp_layout l = {.chunks = 1, .zero = 1};
-        do {
-            l.tp = degrees[sp_prng_below(&prng, 9)];
-            l.cp = degrees[sp_prng_below(&prng, 9)];
-            l.dp = degrees[sp_prng_below(&prng, 9)];
-            l.pp = degrees[sp_prng_below(&prng, 9)];
-        } while (sp_layout_ranks(&l) > 400);
-        if (i % 2 == 1) {
-            shuffle_order(&prng, &l.order);
+    sp_cluster cluster = builtin("a100-8");
+    cluster.gpus_per_node = 1 + prng_below(prng, 12);
+    sp_layout l = {.chunks = 1, .zero = 1};
+    do {
+        l.tp = degrees[sp_prng_below(prng, 9)];
+        l.cp = degrees[sp_prng_below(prng, 9)];
+        l.dp = degrees[sp_prng_below(prng, 9)];
+        l.pp = degrees[sp_prng_below(prng, 9)];
+    } while (sp_layout_ranks(&l) > 400);
+    if (round % 2 == 1) {
+        shuffle_order(prng, &l.order);
+    }
+    for (int d = SP_DIM_TP; d <= SP_DIM_PP; d++) {
+        sp_group worst = count_group(&cluster, &l, (sp_dimension)d, 0);
+        for (int64_t rank = 1; rank < sp_layout_ranks(&l); rank++) {
+            sp_group group = count_group(&cluster, &l, (sp_dimension)d, rank);
+            worst = slower(group, worst) ? group : worst;
         }
-        for (int d = SP_DIM_TP; d <= SP_DIM_PP; d++) {
-            sp_group worst = count_group(&cluster, &l, (sp_dimension)d, 0);
-            for (int64_t rank = 1; rank < sp_layout_ranks(&l); rank++) {
-                sp_group group = count_group(&cluster, &l, (sp_dimension)d, rank);
-                worst = slower(group, worst) ? group : worst;
-            }
-            sp_group found = sp_cluster_group(&cluster, &l, (sp_dimension)d);
-            assert_memory_equal(&found, &worst, sizeof found);
-        }
+        sp_group found = sp_cluster_group(&cluster, &l, (sp_dimension)d);
+        assert_memory_equal(&found, &worst, sizeof found);
     }
 }
 
@@ -265,34 +260,31 @@ TEST(placement_of_data_parallel_groups)
     assert_int_equal(group.least_per_node, 4);
 }
 
-TEST(pipeline_neighbours_across_nodes)
+TEST_ROUNDS(pipeline_neighbours_across_nodes, 6, test_rounds(300))
 {
-    sp_prng prng = prng_seeded(6);
     sp_cluster cluster = builtin("a100-8");
-    for (int i = 0; i < test_rounds(300); i++) {
-        sp_layout l = {.tp = 1 + prng_below(&prng, 4),
-                       .cp = 1 + prng_below(&prng, 3),
-                       .dp = 1 + prng_below(&prng, 3),
-                       .pp = 1 + prng_below(&prng, 8),
-                       .chunks = 1};
-        if (i % 2 == 1) {
-            shuffle_order(&prng, &l.order);
-        }
-        for (int r = 0; r < l.pp; r++) {
-            int crosses = 0;
-            for (int64_t here = 0; here < sp_layout_ranks(&l); here++) {
-                for (int64_t there = 0; there < sp_layout_ranks(&l); there++) {
-                    int64_t a[SP_AXES], b[SP_AXES];
-                    place_of(&l, here, a);
-                    place_of(&l, there, b);
-                    bool peers = a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == r &&
-                                 b[3] == (r + 1) % l.pp;
-                    crosses = crosses || (peers && here / cluster.gpus_per_node !=
-                                                       there / cluster.gpus_per_node);
-                }
+    sp_layout l = {.tp = 1 + prng_below(prng, 4),
+                   .cp = 1 + prng_below(prng, 3),
+                   .dp = 1 + prng_below(prng, 3),
+                   .pp = 1 + prng_below(prng, 8),
+                   .chunks = 1};
+    if (round % 2 == 1) {
+        shuffle_order(prng, &l.order);
+    }
+    for (int r = 0; r < l.pp; r++) {
+        int crosses = 0;
+        for (int64_t here = 0; here < sp_layout_ranks(&l); here++) {
+            for (int64_t there = 0; there < sp_layout_ranks(&l); there++) {
+                int64_t a[SP_AXES], b[SP_AXES];
+                place_of(&l, here, a);
+                place_of(&l, there, b);
+                bool peers = a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == r &&
+                             b[3] == (r + 1) % l.pp;
+                crosses = crosses ||
+                          (peers && here / cluster.gpus_per_node != there / cluster.gpus_per_node);
             }
-            assert_int_equal(sp_cluster_pp_crosses_node(&cluster, &l, r), crosses);
         }
+        assert_int_equal(sp_cluster_pp_crosses_node(&cluster, &l, r), crosses);
     }
 }
 

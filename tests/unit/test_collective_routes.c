@@ -109,8 +109,7 @@ static sums passage_sums(flat_network *f, sp_collective_algorithm algorithm, sp_
 // Up and down every edge of a tree that joins all: the tensor once each way.
 TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 8, &f);
+    FLAT_NETWORK(f, "h800-8", 8);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             sums s = passage_sums(&f, SP_ALGORITHM_TREE, SP_ALL_REDUCE, nodes, m);
@@ -129,8 +128,7 @@ TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
 // or both.
 TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 8, &f);
+    FLAT_NETWORK(f, "h800-8", 8);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             sums s = passage_sums(&f, SP_ALGORITHM_NVLS, SP_ALL_REDUCE, nodes, m);
@@ -157,8 +155,7 @@ TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
 // same for every GPU.
 TEST(hierarchical_rings_carry_parts_between_nodes)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 8, &f);
+    FLAT_NETWORK(f, "h800-8", 8);
     for (int nodes = 2; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
             for (int k = 0; k < 3; k++) {
@@ -240,8 +237,7 @@ TEST(uneven_nodes)
 // other, as one flow for both or as two. On the same GPUs each takes twice the time of sending.
 TEST(groups_side_by_side)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 4, &f);
+    FLAT_NETWORK(f, "h800-8", 4);
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
         int64_t gpus[2 * MOST];
@@ -291,8 +287,7 @@ static const sp_route_parts pairs = {4, PARTS};
 // link what the whole does; what comes in over NVLink ports is a part's own.
 TEST(parts_make_up_the_whole)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 2, &f);
+    FLAT_NETWORK(f, "h800-8", 2);
     f.cluster.fabric.pxn = false; // which hands on over others' ports
     f.cluster.fabric.rails = 1;   // whose spine all parts share
     f.cluster.fabric.nodes_per_leaf = 1;
@@ -355,8 +350,7 @@ TEST(parts_make_up_the_whole)
 // of three: the third waits for what the others get.
 TEST(a_part_inside_a_node_keeps_the_pace_of_the_ring)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 2, &f);
+    FLAT_NETWORK(f, "h800-8", 2);
     const int64_t gpus[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     sp_collective_route whole, parts[3];
     sp_collective_route_make(f.topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, 1, 9, &whole);

@@ -1,12 +1,118 @@
 // Context-parallel attention against attention over the whole sample: round a ring and gathered,
 // zig-zag shards and arbitrary ones, a sample in one piece and in slices, shards without padding
 // and without tokens. Behind the keys of a shard stands what nobody may read or change.
+
 #include "backends/ranks/attention.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/kernels/key_block.h"
+#include "tests/support/kernels/naive_attention.h"
 #include "tests/support/test_main.h"
+
+// Rows of tokens in a shard's order, and the keys and values of one shard with their gradients, as
+// a rank of context parallelism holds them: in buffers of their own or joined, with rows behind
+// them that nobody may look at or change.
+
+typedef struct key_block {
+    sp_comm_shard shard;
+    bool wide, joined;        // joined: [key | value] in a row without gaps
+    int64_t stride;           // elements of a row
+    size_t held_bytes, bytes; // of all rows, and with those behind
+    char *k, *v, *dk, *dv;    // NULL without rows
+    char *rows, *gradients;   // all of it
+} key_block;
+
+enum { ROWS_BEHIND = 2, POISON = 0xff }; // a NaN in either type
+
+static size_t element_bytes(bool wide)
+{
+    return wide ? sizeof(double) : sizeof(float);
+}
+
+// Copies the shard's rows of a tensor, `width` of `stride` elements, to rows of `to_stride` in fp64
+// or fp32; and back from rows of either type to the tensor in fp64.
+static void take_rows(const sp_comm_shard *shard, bool wide, tensor from, int64_t stride,
+                      int64_t width, char *to, int64_t to_stride)
+{
+    for (int i = 0; i < shard->count; i++) {
+        for (int64_t t = 0; t < shard->runs[i].tokens; t++) {
+            int64_t at = (shard->runs[i].begin + t) * stride;
+            const void *row = wide ? (void *)(from.d + at) : (void *)(from.f + at);
+            memcpy(to, row, (size_t)width * element_bytes(wide));
+            to += (size_t)to_stride * element_bytes(wide);
+        }
+    }
+}
+
+static void put_rows(const sp_comm_shard *shard, bool wide, const char *from, int64_t from_stride,
+                     tensor to, int64_t stride, int64_t width)
+{
+    for (int i = 0; i < shard->count; i++) {
+        for (int64_t t = 0; t < shard->runs[i].tokens; t++) {
+            double *row = &to.d[(shard->runs[i].begin + t) * stride];
+            for (int64_t k = 0; k < width; k++) {
+                row[k] = wide ? ((const double *)(const void *)from)[k]
+                              : (double)((const float *)(const void *)from)[k];
+            }
+            from += (size_t)from_stride * element_bytes(wide);
+        }
+    }
+}
+
+static int64_t key_width(const attention_problem *p)
+{
+    return p->shape.kv_heads * p->shape.head_dim;
+}
+
+// Keys and values of the problem, gradients 0. The runs are the caller's.
+static void key_block_init(key_block *b, const attention_problem *p, const sp_comm_shard *shard,
+                           bool wide, bool joined)
+{
+    *b = (key_block){.shard = *shard, .wide = wide, .joined = joined};
+    b->stride = joined ? 2 * key_width(p) : p->shape.kv_stride;
+    size_t row_bytes = (size_t)b->stride * element_bytes(wide);
+    b->held_bytes = (size_t)sp_comm_shard_tokens(shard) * row_bytes;
+    b->bytes = b->held_bytes + ROWS_BEHIND * row_bytes;
+    b->rows = sp_malloc(2 * b->bytes);
+    b->gradients = sp_malloc(2 * b->bytes);
+    size_t to_v = joined ? (size_t)key_width(p) * element_bytes(wide) : b->bytes;
+    b->k = b->rows;
+    b->v = b->rows + to_v;
+    b->dk = b->gradients;
+    b->dv = b->gradients + to_v;
+    memset(b->rows, POISON, 2 * b->bytes);
+    memset(b->gradients, POISON, 2 * b->bytes);
+    take_rows(shard, wide, p->k, p->shape.kv_stride, key_width(p), b->k, b->stride);
+    take_rows(shard, wide, p->v, p->shape.kv_stride, key_width(p), b->v, b->stride);
+    memset(b->dk, 0, b->held_bytes);
+    memset(joined ? b->dk : b->dv, 0, b->held_bytes);
+    if (b->held_bytes == 0) {
+        b->k = b->v = b->dk = b->dv = NULL;
+    }
+}
+
+static void key_block_fini(key_block *b)
+{
+    sp_free(b->rows);
+    sp_free(b->gradients);
+}
+
+// Has nobody written behind the gradients? What stands behind keys and values is NaN.
+static bool key_block_is_intact(const key_block *b)
+{
+    bool intact = true;
+    for (size_t i = b->held_bytes; i < b->bytes; i++) {
+        intact = intact && (unsigned char)b->gradients[i] == POISON &&
+                 (b->joined || (unsigned char)b->gradients[b->bytes + i] == POISON);
+    }
+    return intact;
+}
+
+// Copies the gradients to the tensors.
+static void key_block_put(const key_block *b, const attention_problem *p, tensor dk, tensor dv)
+{
+    put_rows(&b->shard, b->wide, b->dk, b->stride, dk, p->shape.kv_stride, key_width(p));
+    put_rows(&b->shard, b->wide, b->dv, b->stride, dv, p->shape.kv_stride, key_width(p));
+}
 
 enum { MOST_RANKS = 4, MOST_SLICES = 4, MOST_RUNS = 64, ANYTHING = 0xff };
 
@@ -61,11 +167,6 @@ static void cut_slice(job *j, int slice, bool zigzag)
     for (int rank = 0; rank < j->ranks; rank++) {
         j->of[rank].until[slice + 1] = j->of[rank].count;
     }
-}
-
-static size_t element_of(const job *j)
-{
-    return j->wide ? sizeof(double) : sizeof(float);
 }
 
 // ---- One rank ----
@@ -126,7 +227,7 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
                            .queries = s->keys[slice].shard,
                            .keys = keys};
     shape.kv_stride = b->stride;
-    size_t row = (size_t)sp_comm_shard_tokens(&before) * element_of(j);
+    size_t row = (size_t)sp_comm_shard_tokens(&before) * element_bytes(j->wide);
     size_t q = row * (size_t)shape.q_stride;
     size_t out = row * (size_t)shape.out_stride;
     size_t lse = row * (size_t)shape.heads;
@@ -134,12 +235,12 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     AUTO_FREE void *workspace = sp_malloc(bytes);
     memset(workspace, ANYTHING, bytes);
     if (backward) {
-        RANK_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
-                                                  s->lse + lse, s->delta + lse, s->dq + q, b->dk,
-                                                  b->dv, workspace, err));
+        SP_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
+                                                s->lse + lse, s->delta + lse, s->dq + q, b->dk,
+                                                b->dv, workspace, err));
     } else {
-        RANK_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
-                                                 s->lse + lse, s->sum + lse, workspace, err));
+        SP_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
+                                               s->lse + lse, s->sum + lse, workspace, err));
     }
     return SP_OK;
 }
@@ -151,14 +252,14 @@ static sp_status run_slices(sp_comm *me, const job *j, const share *s, int64_t q
     start(j, queries, s->out, s->lse, s->sum);
     for (int i = 0; i < j->slices; i++) {
         for (int k = 0; k <= i; k++) {
-            RANK_TRY(run_block(me, j, s, i, k, false, err));
+            SP_TRY(run_block(me, j, s, i, k, false, err));
         }
     }
     finish(j, queries, s->out, s->lse, s->sum);
     find_delta(j, queries, s->out, s->dout, s->delta);
     for (int i = j->slices - 1; i >= 0; i--) {
         for (int k = 0; k <= i; k++) {
-            RANK_TRY(run_block(me, j, s, i, k, true, err));
+            SP_TRY(run_block(me, j, s, i, k, true, err));
         }
     }
     return SP_OK;
@@ -188,7 +289,7 @@ static sp_status run_share(sp_comm *me, void *data, sp_error *err)
     int64_t strides[7] = {shape->q_stride, shape->q_stride, shape->out_stride, shape->out_stride,
                           shape->heads,    shape->heads,    shape->heads};
     for (int i = 0; i < 7; i++) {
-        *parts[i] = sp_calloc((size_t)(queries * strides[i]) + 1, element_of(j));
+        *parts[i] = sp_calloc((size_t)(queries * strides[i]) + 1, element_bytes(j->wide));
     }
     for (int i = 0; i < j->slices; i++) {
         sp_comm_shard shard = {.runs = h->runs + h->until[i],
@@ -198,7 +299,7 @@ static sp_status run_share(sp_comm *me, void *data, sp_error *err)
     take_rows(&all, j->wide, j->p.q, shape->q_stride, shape->q_stride, s.q, shape->q_stride);
     take_rows(&all, j->wide, j->p.dout, shape->out_stride, shape->out_stride, s.dout,
               shape->out_stride);
-    RANK_TRY(run_slices(me, j, &s, queries, err));
+    SP_TRY(run_slices(me, j, &s, queries, err));
     for (int i = 0; i < j->slices; i++) {
         RANK_MUST(key_block_is_intact(&s.keys[i]));
     }
@@ -253,10 +354,9 @@ static void run_job(job *j, const int64_t *begin, int slices, bool zigzag)
     for (int i = 0; i < 5; i++) {
         *results[i] = tensor_zero(&j->p.all, likes[i].n);
     }
-    sp_comm_world *world = world_of(j->ranks);
+    OWNED(sp_comm_world) world = world_of(j->ranks);
     j->group = group_of_all(world);
     assert_ranks(world, run_share, j);
-    sp_comm_world_free(world);
 }
 
 static void check_job(job *j)

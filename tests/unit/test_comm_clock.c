@@ -6,6 +6,7 @@
 
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
+#include "sim/base/units.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -32,7 +33,6 @@ static _Thread_local int64_t computed_ns;
 
 static int64_t scripted_now_ns(sp_runtime *runtime)
 {
-    (void)runtime;
     return computed_ns;
 }
 
@@ -46,16 +46,11 @@ static void set_clock(sp_runtime *runtime, sp_runtime_ops *ops, int64_t (*now_ns
 
 // ---- The model ----
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void meet(const sp_comm_world *world, int group, int64_t *clock)
 {
     int64_t latest = INT64_MIN;
     for (int i = 0; i < sp_comm_group_size(world, group); i++) {
-        latest = later(latest, clock[sp_comm_group_rank(world, group, i)]);
+        latest = sp_larger(latest, clock[sp_comm_group_rank(world, group, i)]);
     }
     for (int i = 0; i < sp_comm_group_size(world, group); i++) {
         clock[sp_comm_group_rank(world, group, i)] = latest;
@@ -79,7 +74,7 @@ static void expect(const sp_comm_world *world, script *s)
         case MESSAGE:
         case FLAG:
         case KINDS:
-            clock[now->to] = later(clock[now->to], clock[now->from]);
+            clock[now->to] = sp_larger(clock[now->to], clock[now->from]);
             break;
         }
         memcpy(s->expected[i], clock, sizeof clock);
@@ -135,7 +130,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
     sp_comm_clock_start(me, s->start[rank]);
     for (int i = 0; i < STEPS; i++) {
         sleep_sometimes(&prng, 50, 100);
-        RANK_TRY(run_step(me, s, i, err));
+        SP_TRY(run_step(me, s, i, err));
         // Not reading after every step leaves it to the calls.
         if (i % 3 == 0) {
             RANK_MUST(sp_comm_clock_read(me) == s->expected[i][rank]);
@@ -170,7 +165,7 @@ static void check_script(uint64_t seed)
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, scripted_now_ns);
     sp_comm_options options = {.one_at_a_time = true, .runtime = &runtime};
-    sp_comm_world *world = world_with(RANKS, &options);
+    OWNED(sp_comm_world) world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
     s.groups[2] = group_of(world, "three", (const int[]){1, 3, 0}, 3);
@@ -183,7 +178,6 @@ static void check_script(uint64_t seed)
             sp_comm_flag_clear(&s.flags[i]);
         }
     }
-    sp_comm_world_free(world);
 }
 
 TEST(clocks_that_read)
@@ -199,7 +193,6 @@ static _Atomic int64_t common_ns;
 
 static int64_t common_now_ns(sp_runtime *runtime)
 {
-    (void)runtime;
     return atomic_load(&common_ns);
 }
 
@@ -210,18 +203,18 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
     char x = 0;
     sp_comm_flag *flag = data;
     for (int i = 0; i < 3; i++) {
-        RANK_TRY(sp_comm_barrier(me, 0, err));
+        SP_TRY(sp_comm_barrier(me, 0, err));
         if (rank == 1) {
             sleep_us(20000);
             atomic_fetch_add(&common_ns, 1000);
         }
         if (i == 0) {
-            RANK_TRY(sp_comm_barrier(me, 0, err));
+            SP_TRY(sp_comm_barrier(me, 0, err));
         } else if (i == 1) {
-            RANK_TRY(rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
-                               : sp_comm_receive(me, 1, 0, &x, 1, err));
+            SP_TRY(rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
+                             : sp_comm_receive(me, 1, 0, &x, 1, err));
         } else if (rank == 0) {
-            RANK_TRY(sp_comm_flag_wait(me, flag, 1, "the end", err));
+            SP_TRY(sp_comm_flag_wait(me, flag, 1, "the end", err));
         } else {
             sp_comm_flag_raise(me, 0, flag);
         }
@@ -235,12 +228,11 @@ TEST(waiting_is_not_computing)
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, common_now_ns);
     sp_comm_flag flag = {0};
-    sp_comm_world *world =
+    OWNED(sp_comm_world) world =
         world_with(2, &(sp_comm_options){.one_at_a_time = true, .runtime = &runtime});
     group_of_all(world);
     atomic_store(&common_ns, 77);
     assert_ranks(world, wait_meanwhile, &flag);
-    sp_comm_world_free(world);
 }
 
 // ---- Processor time ----
@@ -268,7 +260,7 @@ static sp_status compute_and_meet(sp_comm *me, void *data, sp_error *err)
             l->sum[rank] += number_at((uint64_t)round, (uint64_t)rank, i);
         }
         l->computed[rank] += processor_ns() - begin_ns;
-        RANK_TRY(sp_comm_barrier(me, l->all, err));
+        SP_TRY(sp_comm_barrier(me, l->all, err));
         l->clock[rank] = sp_comm_clock_read(me);
     }
     l->total[rank] = processor_ns();
@@ -281,7 +273,7 @@ TEST(processor_time)
 {
     load l = {0};
     int64_t total = 0;
-    sp_comm_world *world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = true});
+    OWNED(sp_comm_world) world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = true});
     l.all = group_of_all(world);
     assert_ranks(world, compute_and_meet, &l);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -289,5 +281,4 @@ TEST(processor_time)
         total += l.total[rank];
     }
     assert_true(l.clock[0] <= total);
-    sp_comm_world_free(world);
 }

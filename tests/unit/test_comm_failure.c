@@ -2,10 +2,9 @@
 // first reason, the deadline of a run; reports of who waits for whom, and of calls that do not fit
 // together. Buffers are freed as soon as a call has returned, so that a
 // sanitizer sees a peer that still touches them.
-#include <time.h>
 
+#include "backends/executor/run.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -54,13 +53,6 @@ typedef struct job {
     int64_t returned_ns[RANKS], failed_ns;
 } job;
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
@@ -69,13 +61,13 @@ static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
     sp_comm_set_action(me, "F1");
     if (rank == j->failing) {
         sleep_us(j->after_us);
-        j->failed_ns = now_ns();
+        j->failed_ns = sp_i_exec_wall_ns();
         return sp_error_set(err, SP_ERR_INFEASIBLE, "no room for %d bytes", 17);
     }
     do {
         j->seen[rank] = run_operation(me, j->operation, j->group, &own);
     } while (j->seen[rank] == SP_OK);
-    j->returned_ns[rank] = now_ns();
+    j->returned_ns[rank] = sp_i_exec_wall_ns();
     memcpy(j->text[rank], own.message[0], sizeof own.message[0]);
     return SP_OK;
 }
@@ -137,7 +129,6 @@ static sp_status until_stuck(sp_comm *me, void *data, sp_error *err)
         } while (j->seen[rank] == SP_OK);
     }
     memcpy(j->text[rank], own.message[0], sizeof own.message[0]);
-    (void)err;
     return SP_OK;
 }
 
@@ -177,22 +168,19 @@ TEST(stuck_in_every_operation)
 // Many ranks fail at once: one reason, the same for all.
 static sp_status all_fail(sp_comm *me, void *data, sp_error *err)
 {
-    (void)me;
-    (void)data;
     return sp_error_set(err, SP_ERR_NO_MEMORY, "a");
 }
 
 TEST(first_reason_wins)
 {
     for (int i = 0; i < 100; i++) {
-        sp_comm_world *world = world_of(RANKS);
+        OWNED(sp_comm_world) world = world_of(RANKS);
         char expected[32];
         group_of_all(world);
         must_fail_with(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY, "");
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
         assert_string_equal(ERR->message[0], expected);
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -210,13 +198,12 @@ static sp_status work_for_ever(sp_comm *me, void *data, sp_error *err)
 
 TEST(deadline_of_a_run)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
     must_fail_with(sp_comm_run(world, work_for_ever, &j, 200000000, ERR), SP_ERR_LIMIT,
                    ": is not done at the timeout");
     assert_string_equal(ERR->message[ERR->count - 1], "rank 2: is done");
     assert_int_equal(sp_comm_failed_rank(world), -1);
-    sp_comm_world_free(world);
 }
 
 static sp_status fail_plainly(sp_comm *me, void *data, sp_error *err)
@@ -231,12 +218,11 @@ static sp_status fail_plainly(sp_comm *me, void *data, sp_error *err)
 TEST(failing_body)
 {
     for (int i = 0; i < 2; i++) {
-        sp_comm_world *world = world_of(3);
+        OWNED(sp_comm_world) world = world_of(3);
         group_of_all(world);
         must_fail(sp_comm_run(world, fail_plainly, i == 0 ? ERR : NULL, 0, ERR), SP_ERR_IO,
                   i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -338,7 +324,6 @@ TEST(report_of_flags)
 static sp_status circle(sp_comm *me, void *data, sp_error *err)
 {
     char x;
-    (void)data;
     int rank = sp_comm_rank(me);
     const char *const actions[RANKS] = {"F0", "F1", "B2", ""};
     sp_comm_set_action(me, actions[rank]);
@@ -348,7 +333,7 @@ static sp_status circle(sp_comm *me, void *data, sp_error *err)
 
 TEST(report_of_a_circle)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     sp_comm_set_name(sp_comm_of(world, 2), "the third");
     assert_int_equal(run_ranks(world, circle, NULL, ERR), SP_ERR_LIMIT);
     // Any of the circle may come first, the others follow in its order.
@@ -367,7 +352,6 @@ TEST(report_of_a_circle)
         assert_string_equal(ERR->message[i], expected);
     }
     assert_string_equal(ERR->message[3], "rank 3: is done");
-    sp_comm_world_free(world);
 }
 
 // Rank 2 waits in a barrier of all for rank 1, which stands before a full queue to rank 3, which
@@ -392,7 +376,7 @@ static sp_status chain(sp_comm *me, void *data, sp_error *err)
 
 TEST(report_of_a_chain)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     job j = {.world = world, .group = group_of(world, "cp", (const int[]){2, 1, 0}, 3)};
     assert_int_equal(run_ranks(world, chain, &j, ERR), SP_ERR_LIMIT);
     assert_int_equal(ERR->count, RANKS);
@@ -402,7 +386,6 @@ TEST(report_of_a_chain)
     assert_string_equal(ERR->message[2],
                         "rank 1: waits for rank 3 to take a message (send, tag 4)");
     assert_string_equal(ERR->message[3], "rank 2: waits for rank 1, rank 0 (barrier, group 'cp')");
-    sp_comm_world_free(world);
 }
 
 // However long a peer computes, or sleeps outside of calls: who waits for it is not stuck.
@@ -418,10 +401,9 @@ static sp_status slow_but_steady(sp_comm *me, void *data, sp_error *err)
 
 TEST(a_slow_peer_is_awaited)
 {
-    sp_comm_world *world = world_of(2);
+    OWNED(sp_comm_world) world = world_of(2);
     int group = group_of_all(world);
     assert_ranks(world, slow_but_steady, &group);
-    sp_comm_world_free(world);
 }
 
 // One rank alone, on the thread of its caller.
@@ -433,12 +415,11 @@ static sp_status wait_for_itself(sp_comm *me, void *data, sp_error *err)
 TEST(one_rank_waits)
 {
     for (int64_t timeout_ns = 0; timeout_ns <= INT64_C(50000000000); timeout_ns += 50000000000) {
-        sp_comm_world *world = world_of(1);
+        OWNED(sp_comm_world) world = world_of(1);
         sp_comm_flag flag = {0};
         must_fail(sp_comm_run(world, wait_for_itself, &flag, timeout_ns, ERR), SP_ERR_LIMIT,
                   "rank 0: waits for ever for its own end");
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -513,11 +494,10 @@ TEST(calls_that_nobody_can_make)
         must_fail_with(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE, "");
         sp_comm_world_free(j.world);
     }
-    sp_comm_world *world = world_of(1);
+    OWNED(sp_comm_world) world = world_of(1);
     int group = group_of_all(world);
     double x = 0;
     assert_int_equal(sp_comm_all_reduce(sp_comm_of(world, 0), group, SP_ELEMENT_BYTE, SP_COMM_SUM,
                                         &x, &x, 8, NULL),
                      SP_ERR_USAGE);
-    sp_comm_world_free(world);
 }

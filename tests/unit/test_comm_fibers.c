@@ -36,13 +36,13 @@ static sp_status exchange(sp_comm *me, const job *j, int round, sp_error *err)
     double x = sp_comm_rank(me);
     double y = 0;
     if (round % 3 == 0) {
-        RANK_TRY(sp_comm_all_reduce(me, j->all, SP_ELEMENT_F64, SP_COMM_SUM, &x, &y, 1, err));
+        SP_TRY(sp_comm_all_reduce(me, j->all, SP_ELEMENT_F64, SP_COMM_SUM, &x, &y, 1, err));
         return RANK_CHECK(y == RANKS * (RANKS - 1) / 2);
     }
     if (round % 3 == 1) {
         int before = (sp_comm_rank(me) + RANKS - 1) % RANKS;
-        RANK_TRY(sp_comm_send(me, (sp_comm_rank(me) + 1) % RANKS, 1, &x, sizeof x, err));
-        RANK_TRY(sp_comm_receive(me, before, 1, &y, sizeof y, err));
+        SP_TRY(sp_comm_send(me, (sp_comm_rank(me) + 1) % RANKS, 1, &x, sizeof x, err));
+        SP_TRY(sp_comm_receive(me, before, 1, &y, sizeof y, err));
         return RANK_CHECK(y == before);
     }
     return sp_comm_member(me, j->some) >= 0 ? sp_comm_barrier(me, j->some, err) : SP_OK;
@@ -54,7 +54,7 @@ static sp_status compute_and_exchange(sp_comm *me, void *data, sp_error *err)
     sp_prng prng = prng_seeded(3 + (uint64_t)sp_comm_rank(me));
     for (int i = 0; i < ROUNDS; i++) {
         compute(j, &prng);
-        RANK_TRY(exchange(me, j, i, err));
+        SP_TRY(exchange(me, j, i, err));
     }
     compute(j, &prng);
     return SP_OK;
@@ -128,10 +128,9 @@ static sp_status go_deep(sp_comm *me, void *data, sp_error *err)
 
 TEST(stacks_are_deep)
 {
-    sp_comm_world *world = world_of_fibers(3);
+    OWNED(sp_comm_world) world = world_of_fibers(3);
     int group = group_of_all(world);
     for (int again = 0; again < 2; again++) {
         assert_ranks(world, go_deep, &group);
     }
-    sp_comm_world_free(world);
 }

@@ -3,14 +3,62 @@
 // processes.
 #include <pthread.h>
 
+#include "backends/api/device_runtime.h"
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
+#include "kernels/bf16.h"
 #include "tests/support/comm_ranks.h"
-#include "tests/support/element_numbers.h"
 #include "tests/support/queued_runtime.h"
 #include "tests/support/test_main.h"
 #include "tests/support/threaded_transport.h"
+
+// Numbers as elements of any type, for tests of what moves and adds them.
+
+enum { WIDEST_ELEMENT = 8 };
+
+// Element i of an array that need not be aligned. A byte holds |x| without what is behind the
+// point, modulo 256.
+static void store_element(sp_element element, char *at, int64_t i, double x)
+{
+    sp_bf16 half = sp_bf16_from_float((float)x);
+    float narrow = (float)x;
+    unsigned char byte = (unsigned char)(int)fmod(fabs(x), 256);
+    const void *bits[] = {&narrow, &x, &half, &byte};
+    size_t bytes = (size_t)sp_element_bytes(element);
+    memcpy(at + (size_t)i * bytes, bits[element], bytes);
+}
+
+static double load_element(sp_element element, const char *at, int64_t i)
+{
+    char bits[WIDEST_ELEMENT];
+    float narrow;
+    double wide;
+    sp_bf16 half;
+    size_t bytes = (size_t)sp_element_bytes(element);
+    memcpy(bits, at + (size_t)i * bytes, bytes);
+    switch (element) {
+    case SP_ELEMENT_F32:
+        memcpy(&narrow, bits, sizeof narrow);
+        return (double)narrow;
+    case SP_ELEMENT_F64:
+        memcpy(&wide, bits, sizeof wide);
+        return wide;
+    case SP_ELEMENT_BF16:
+        memcpy(&half, bits, sizeof half);
+        return (double)sp_bf16_to_float(half);
+    case SP_ELEMENT_BYTE:
+        break;
+    }
+    return (unsigned char)bits[0];
+}
+
+// x as it comes back.
+static double as_element(sp_element element, double x)
+{
+    char bits[WIDEST_ELEMENT];
+    store_element(element, bits, 0, x);
+    return load_element(element, bits, 0);
+}
 
 enum { MOST_RANKS = 6, MOST_PART = 500, GROUPS = 6, STEPS = 150, ROOM = MOST_RANKS * MOST_PART };
 enum { ROOM_BYTES = ROOM * WIDEST_ELEMENT };
@@ -201,7 +249,7 @@ static sp_status run_step(sp_comm *me, job *j, int index, const rank_memory *r, 
     char *out = !s->in_place ? r->out : s->kind == GATHER ? r->out : r->in;
     out += s->in_place && s->kind == SCATTER ? own : 0;
     give(r, in, s, index, sp_comm_rank(me), input_count(s, size, member));
-    RANK_TRY(call(me, s, size, in, out, err));
+    SP_TRY(call(me, s, size, in, out, err));
     copy(r, r->log + index * (int64_t)ROOM_BYTES, out,
          result_count(s, size, member) * sp_element_bytes(s->type));
     return SP_OK;
@@ -237,14 +285,14 @@ static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error 
         if (s->kind == FLAG ? rank == s->from || rank == s->to
                             : sp_comm_member(me, s->group) >= 0) {
             sleep_sometimes(&prng, 50, 60);
-            RANK_TRY(run_step(me, j, i, r, err));
+            SP_TRY(run_step(me, j, i, r, err));
             if (sp_prng_below(&prng, 8) == 0) {
-                RANK_TRY(check_step(j, i, rank, r, err));
+                SP_TRY(check_step(j, i, rank, r, err));
             }
         }
     }
     for (int i = 0; i < STEPS; i++) {
-        RANK_TRY(check_step(j, i, rank, r, err));
+        SP_TRY(check_step(j, i, rank, r, err));
     }
     return SP_OK;
 }
@@ -256,7 +304,7 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     r.in = j->mail[sp_comm_rank(me)] + STEPS * WIDEST_ELEMENT;
     r.out = r.in + ROOM_BYTES;
     r.log = r.out + ROOM_BYTES;
-    RANK_TRY(run_script(me, j, &r, err));
+    SP_TRY(run_script(me, j, &r, err));
     sp_free(r.caller);
     return SP_OK;
 }

@@ -23,7 +23,6 @@ static void write_message(double *x, int from, int to, int tag, int message)
 // behind. A rank's own messages too go through a queue.
 static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
 {
-    (void)data;
     int rank = sp_comm_rank(me);
     int sent[RANKS][RANKS][TAGS] = {{{0}}};
     double x[MOST_DOUBLES];
@@ -42,10 +41,10 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
         size_t bytes = doubles_of(from, to, tag, message) * sizeof *x;
         write_message(expected, from, to, tag, message);
         if (from == rank) {
-            RANK_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
+            SP_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
         }
         if (to == rank) {
-            RANK_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
+            SP_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
             RANK_MUST(memcmp(x, expected, bytes) == 0);
         }
         sent[from][to][tag]++;
@@ -57,27 +56,25 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
 
 TEST(random_traffic)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     assert_ranks(world, exchange_in_turn, NULL);
-    sp_comm_world_free(world);
 }
 
 // Rank 0 to 1 to 2 ... , each adding its number, with blocking calls and other speeds.
 static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 {
-    (void)data;
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded((uint64_t)rank);
     for (int64_t i = 0; i < 3000; i++) {
         int64_t x = i;
         sleep_sometimes(&prng, 300, 100);
         if (rank > 0) {
-            RANK_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
+            SP_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
         }
         RANK_MUST(x == i + rank * (rank - 1) / 2);
         x += rank;
         if (rank + 1 < RANKS) {
-            RANK_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
+            SP_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
         }
     }
     return SP_OK;
@@ -85,9 +82,8 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 
 TEST(pipeline)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     assert_ranks(world, pass_on, NULL);
-    sp_comm_world_free(world);
 }
 
 // A queue of three: three sends pass without a receiver, a fourth does not, and what is left in it
@@ -105,20 +101,19 @@ static sp_status send_some(sp_comm *me, void *data, sp_error *err)
 TEST(bound)
 {
     for (int messages = 2; messages <= 3; messages++) {
-        sp_comm_world *world = world_with(2, &(sp_comm_options){0});
+        OWNED(sp_comm_world) world = world_with(2, &(sp_comm_options){0});
         if (messages == 2) {
             must_succeed(run_ranks(world, send_some, &messages, ERR));
         } else {
             must_fail(run_ranks(world, send_some, &messages, ERR), SP_ERR_LIMIT,
                       "rank 0: waits for ever for rank 1 to take a message (send, tag 9)");
         }
-        sp_comm_world_free(world);
     }
 }
 
 TEST(other_size)
 {
-    sp_comm_world *world = world_of(2);
+    OWNED(sp_comm_world) world = world_of(2);
     char x[8] = "";
     assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 1, 3, x, 8, NULL), SP_OK);
     sp_comm_set_action(sp_comm_of(world, 1), "B2");
@@ -128,5 +123,4 @@ TEST(other_size)
     sp_comm_world_free(world);
     world = world_of(2);
     assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 2, 0, x, 8, ERR), SP_ERR_USAGE);
-    sp_comm_world_free(world);
 }

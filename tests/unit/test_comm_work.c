@@ -14,7 +14,6 @@ typedef struct job {
 static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
-    (void)err;
     for (int i = 0; i < 2; i++) {
         j->runtime->ops->zero(j->runtime, j->memory[sp_comm_rank(me)], 8);
     }

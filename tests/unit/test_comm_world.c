@@ -2,7 +2,6 @@
 // cannot be made.
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -16,7 +15,7 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
     for (int64_t i = 0; i < LARGE; i++) {
         x[i] = (float)number_at(1, (uint64_t)sp_comm_rank(me), (uint64_t)i);
     }
-    RANK_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F32, SP_COMM_SUM, x, x, LARGE, err));
+    SP_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F32, SP_COMM_SUM, x, x, LARGE, err));
     for (int64_t i = 0; i < LARGE; i++) {
         float sum = (float)number_at(1, 0, (uint64_t)i);
         for (uint64_t m = 1; m < 3; m++) {
@@ -29,10 +28,9 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
 
 TEST(large_sum)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_large, &group);
-    sp_comm_world_free(world);
 }
 
 // ---- Bytes, in numbers that do not divide by two ----
@@ -54,7 +52,7 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
     for (int i = 0; i < BYTES; i++) {
         mine[i] = byte_at(rank, i);
     }
-    RANK_TRY(sp_comm_all_gather(me, group, SP_ELEMENT_BYTE, mine, all, rows, BYTES, err));
+    SP_TRY(sp_comm_all_gather(me, group, SP_ELEMENT_BYTE, mine, all, rows, BYTES, err));
     for (int i = 0; i < 3 * BYTES; i++) {
         RANK_MUST(all[i] == byte_at(i / BYTES, i % BYTES));
     }
@@ -64,27 +62,25 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
 
 TEST(odd_bytes)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     for (int i = 0; i < 50; i++) {
         assert_ranks(world, move_bytes, &group);
     }
-    sp_comm_world_free(world);
 }
 
 static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
 {
     double x[3] = {sp_comm_rank(me), sp_comm_rank(me) == 1 ? (double)NAN : -1, -HUGE_VAL};
-    RANK_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F64, SP_COMM_MAX, x, x, 3, err));
+    SP_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F64, SP_COMM_MAX, x, x, 3, err));
     return RANK_CHECK(x[0] == 2 && isnan(x[1]) && x[2] < 0 && isinf(x[2]));
 }
 
 TEST(maximum_of_nan_and_infinity)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_nan, &group);
-    sp_comm_world_free(world);
 }
 
 // Ranks 2 and 3 pass a thousand meetings while 0 stands in another group's barrier, which 1 enters
@@ -98,24 +94,23 @@ static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
     const two_groups *g = data;
     int rank = sp_comm_rank(me);
     for (int i = 0; i < 1000 && rank >= 2; i++) {
-        RANK_TRY(sp_comm_barrier(me, g->busy, err));
+        SP_TRY(sp_comm_barrier(me, g->busy, err));
     }
     if (rank == 1 || rank == 3) {
-        RANK_TRY(sp_comm_barrier(me, g->across, err));
+        SP_TRY(sp_comm_barrier(me, g->across, err));
     }
     return rank <= 1 ? sp_comm_barrier(me, g->held, err) : SP_OK;
 }
 
 TEST(groups_do_not_hold_each_other)
 {
-    sp_comm_world *world = world_of(4);
+    OWNED(sp_comm_world) world = world_of(4);
     two_groups g = {.held = group_of(world, "held", (const int[]){0, 1}, 2),
                     .busy = group_of(world, "busy", (const int[]){2, 3}, 2),
                     .across = group_of(world, "across", (const int[]){3, 1}, 2)};
     assert_int_equal(sp_comm_group_find(world, (const int[]){3, 1}, 2), g.across);
     assert_int_equal(sp_comm_group_find(world, (const int[]){1, 3}, 2), -1);
     assert_ranks(world, meet_apart, &g);
-    sp_comm_world_free(world);
 }
 
 // ---- What cannot be made ----

@@ -796,9 +796,8 @@ TEST(text_models_of_others)
 {
     static const char *const around[] = {"text_config", "llm_config", "language_config"};
     for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
-        char text[600];
-        snprintf(text, sizeof text, "{'model_type':'seeing','%s':%s,'vision_config':{'a':1}}",
-                 around[i], SMALL("qwen2", ""));
+        const char *text = json_text("{'model_type':'seeing','%s':%s,'vision_config':{'a':1}}",
+                                     around[i], SMALL("qwen2", ""));
         sp_model model = read_config(text);
         assert_string_equal(model.name, "qwen2 (text)");
         assert_string_equal(model.ignored_parts, "vision_config");
@@ -823,12 +822,11 @@ TEST(contradictions_are_named)
     static const char differs[] =
         "'no_rope_layers':[0,1],'layer_types':['chunked_attention','full_attention']";
     for (int i = 0; i < 2; i++) {
-        char text[500];
-        snprintf(text, sizeof text,
-                 "{'model_type':'llama4_text','hidden_size':64,'num_hidden_layers':2,"
-                 "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
-                 "'intermediate_size':128,'use_qk_norm':false,%s}",
-                 i == 0 ? agrees : differs);
+        const char *text =
+            json_text("{'model_type':'llama4_text','hidden_size':64,'num_hidden_layers':2,"
+                      "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
+                      "'intermediate_size':128,'use_qk_norm':false,%s}",
+                      i == 0 ? agrees : differs);
         sp_model model = read_config(text);
         assert_string_equal(model.ignored_keys, i == 0 ? "" : "no_rope_layers");
         sp_model space;

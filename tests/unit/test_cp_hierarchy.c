@@ -114,44 +114,37 @@ static sp_layout draw_layout(sp_prng *prng)
     return layout;
 }
 
-TEST(groups_of_both_levels)
+TEST_ROUNDS(groups_of_both_levels, 1, test_rounds(150))
 {
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < test_rounds(150); round++) {
-        sp_layout layout = draw_layout(&prng);
-        sp_cluster cluster = {.gpus_per_node = 1 << prng_below(&prng, 5)};
-        for (int dp_count = 1; dp_count <= layout.dp; dp_count *= 2) {
-            int all = layout.cp * dp_count;
-            for (int inner = 1; inner <= all; inner++) {
-                if (all % inner == 0) {
-                    sp_nested_groups found =
-                        sp_cluster_nested_groups(&cluster, &layout, dp_count, inner);
-                    sp_nested_groups expected =
-                        searched(&layout, cluster.gpus_per_node, dp_count, inner);
-                    assert_group(found.inner, expected.inner);
-                    assert_group(found.outer, expected.outer);
-                }
+    sp_layout layout = draw_layout(prng);
+    sp_cluster cluster = {.gpus_per_node = 1 << prng_below(prng, 5)};
+    for (int dp_count = 1; dp_count <= layout.dp; dp_count *= 2) {
+        int all = layout.cp * dp_count;
+        for (int inner = 1; inner <= all; inner++) {
+            if (all % inner == 0) {
+                sp_nested_groups found =
+                    sp_cluster_nested_groups(&cluster, &layout, dp_count, inner);
+                sp_nested_groups expected =
+                    searched(&layout, cluster.gpus_per_node, dp_count, inner);
+                assert_group(found.inner, expected.inner);
+                assert_group(found.outer, expected.outer);
             }
         }
     }
 }
 
-TEST(neighbours_in_a_node)
+TEST_ROUNDS(neighbours_in_a_node, 2, test_rounds(100))
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < test_rounds(100); round++) {
-        sp_layout layout = draw_layout(&prng);
-        sp_cluster cluster = {.gpus_per_node = 1 + prng_below(&prng, 16)};
-        int of = 1 + prng_below(&prng, 24);
-        int found = sp_cluster_node_cp_ranks(&cluster, &layout, of);
-        assert_int_equal(layout.cp * layout.dp % found, 0);
-        assert_int_equal(of % found, 0);
-        for (int inner = 1; inner <= layout.cp * layout.dp; inner++) {
-            if (layout.cp * layout.dp % inner == 0 && of % inner == 0) {
-                sp_nested_groups groups =
-                    searched(&layout, cluster.gpus_per_node, layout.dp, inner);
-                assert_true((groups.inner.nodes == 1) == (found % inner == 0));
-            }
+    sp_layout layout = draw_layout(prng);
+    sp_cluster cluster = {.gpus_per_node = 1 + prng_below(prng, 16)};
+    int of = 1 + prng_below(prng, 24);
+    int found = sp_cluster_node_cp_ranks(&cluster, &layout, of);
+    assert_int_equal(layout.cp * layout.dp % found, 0);
+    assert_int_equal(of % found, 0);
+    for (int inner = 1; inner <= layout.cp * layout.dp; inner++) {
+        if (layout.cp * layout.dp % inner == 0 && of % inner == 0) {
+            sp_nested_groups groups = searched(&layout, cluster.gpus_per_node, layout.dp, inner);
+            assert_true((groups.inner.nodes == 1) == (found % inner == 0));
         }
     }
 }

@@ -3,6 +3,8 @@
 #include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_cp_ring)
+
 enum { MOST_TOKENS = 128, MOST_RANKS = 8 };
 
 static void add(void *state, int rank, int64_t tokens, int64_t context)
@@ -18,7 +20,6 @@ typedef struct holders {
 static void hold(void *state, int rank, int64_t tokens, int64_t context)
 {
     holders *h = state;
-    (void)context;
     for (int64_t i = 0; i < tokens; i++) {
         h->rank[h->count++] = rank;
     }
@@ -41,34 +42,30 @@ static double count_pairs(const holders *h, const int *lengths, int samples, int
     return pairs;
 }
 
-TEST(pairs_token_by_token)
+TEST_ROUNDS(pairs_token_by_token, 2, test_rounds(40))
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < test_rounds(40); round++) {
-        int cp = 2 + prng_below(&prng, MOST_RANKS - 1);
-        int lengths[3];
-        AUTO(sp_packing) packing;
-        sp_packing_init(&packing, NULL, 1);
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-        int samples = 1 + prng_below(&prng, 3);
-        for (int s = 0; s < samples; s++) {
-            lengths[s] = 1 + prng_below(&prng, MOST_TOKENS / 3);
-            const sp_slice slice = {s, 0, 0, lengths[s], lengths[s]};
-            sp_pack_list_add(&packing.forward, slice, true);
-        }
-        for (int way = 0; way < 2; way++) {
-            sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
-            holders h = {.count = 0};
-            assert_non_null(ring);
-            (way == 0 ? sp_i_cp_by_sequence : sp_i_cp_by_document)(
-                &packing.forward, packing.forward.packs, cp, add, ring);
-            (way == 0 ? sp_i_cp_by_sequence
-                      : sp_i_cp_by_document)(&packing.forward, packing.forward.packs, cp, hold, &h);
-            for (int i = 0; i < cp * cp; i++) {
-                assert_near(sp_i_cp_ring_pairs(ring, i / cp, i % cp),
-                            count_pairs(&h, lengths, samples, i / cp, i % cp, cp), 1e-12, 1e-9);
-            }
-            sp_i_cp_ring_free(ring);
+    int cp = 2 + prng_below(prng, MOST_RANKS - 1);
+    int lengths[3];
+    AUTO(sp_packing) packing;
+    sp_packing_init(&packing, NULL, 1);
+    sp_pack_list_begin(&packing.forward, 0, 1);
+    int samples = 1 + prng_below(prng, 3);
+    for (int s = 0; s < samples; s++) {
+        lengths[s] = 1 + prng_below(prng, MOST_TOKENS / 3);
+        const sp_slice slice = {s, 0, 0, lengths[s], lengths[s]};
+        sp_pack_list_add(&packing.forward, slice, true);
+    }
+    for (int way = 0; way < 2; way++) {
+        OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(cp);
+        holders h = {.count = 0};
+        assert_non_null(ring);
+        (way == 0 ? sp_i_cp_by_sequence
+                  : sp_i_cp_by_document)(&packing.forward, packing.forward.packs, cp, add, ring);
+        (way == 0 ? sp_i_cp_by_sequence : sp_i_cp_by_document)(&packing.forward,
+                                                               packing.forward.packs, cp, hold, &h);
+        for (int i = 0; i < cp * cp; i++) {
+            assert_near(sp_i_cp_ring_pairs(ring, i / cp, i % cp),
+                        count_pairs(&h, lengths, samples, i / cp, i % cp, cp), 1e-12, 1e-9);
         }
     }
 }
@@ -79,7 +76,7 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
     enum { RANKS = 3, PIECES = 50, EARLIER = 30 };
     double pairs = 0.0;
     int64_t context = EARLIER;
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(RANKS);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(RANKS);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 1, 4, EARLIER);
     for (int step = 0; step < RANKS; step++) {
@@ -95,7 +92,6 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
         pairs += sp_i_cp_ring_pairs(ring, i / RANKS, i % RANKS);
     }
     assert_close(pairs, 0.5 * (double)(context * context - EARLIER * EARLIER), 1e-12);
-    sp_i_cp_ring_free(ring);
 }
 
 // One document in 2 cp chunks: every rank finds as much at each step. cp - 1 transfers run behind
@@ -103,13 +99,13 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
 TEST(even_shares_take_the_closed_form)
 {
     for (int cp = 2; cp <= MOST_RANKS; cp++) {
-        sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
+        OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(cp);
         double rank_s[MOST_RANKS];
         const sp_slice slice = {0, 0, 0, 20 * cp, 20 * cp};
         AUTO(sp_packing) packing;
         assert_non_null(ring);
         sp_packing_init(&packing, NULL, 1);
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        sp_pack_list_begin(&packing.forward, 0, 1);
         sp_pack_list_add(&packing.forward, slice, true);
         sp_i_cp_by_sequence(&packing.forward, packing.forward.packs, cp, add, ring);
         for (int r = 0; r < cp; r++) {
@@ -119,7 +115,6 @@ TEST(even_shares_take_the_closed_form)
             double exposed_s = fmax(0.0, (cp - 1) * transfer_s - (double)cp * (cp - 1) / cp);
             assert_close(sp_i_cp_ring_s(ring, rank_s, transfer_s), cp + exposed_s, 1e-12);
         }
-        sp_i_cp_ring_free(ring);
     }
 }
 
@@ -128,7 +123,7 @@ TEST(even_shares_take_the_closed_form)
 TEST(a_rank_waits_for_the_one_before_it)
 {
     const double rank_s[3] = {8.0, 10.5, 2.0};
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(3);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(3);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 0, 4, 0);
     sp_i_cp_ring_add(ring, 2, 2, 0);
@@ -137,7 +132,6 @@ TEST(a_rank_waits_for_the_one_before_it)
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 1.0 + 6.0, 1e-12);
     // Transfers that take longer than all work come one after the other.
     assert_close(sp_i_cp_ring_s(ring, rank_s, 20.0), 2 * 20.0 + 6.0, 1e-12);
-    sp_i_cp_ring_free(ring);
 }
 
 // Rank 0 hands on two blocks at once, at 8: they come to rank 1 one after the other, and what it
@@ -145,11 +139,10 @@ TEST(a_rank_waits_for_the_one_before_it)
 TEST(blocks_come_one_after_the_other)
 {
     const double rank_s[4] = {8.0, 10.5, 2.0, 0.0};
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(4);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(4);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 0, 4, 0);
     sp_i_cp_ring_add(ring, 2, 2, 0);
     sp_i_cp_ring_add(ring, 1, 3, 2);
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 2.0 + 6.0, 1e-12);
-    sp_i_cp_ring_free(ring);
 }

@@ -50,10 +50,9 @@ TEST(resolved_scenario)
 
 static void expect_error(const char *text, const char *message)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, message);
     assert_int_equal(ERR->count, 1);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(refusals)
@@ -119,13 +118,11 @@ TEST(strategies_of_every_kind)
 static double step_ms(const char *parallel, const char *way)
 {
     char text[RUN_TEXT], strategy[64];
-    scenario_run r;
+    AUTO(scenario_run) r;
     snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", way);
     write_scenario(text, parallel, "", strategy);
     run_good(text, &run_verified, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    scenario_run_fini(&r);
-    return ms;
+    return sp_result_iteration_ms(&r.result);
 }
 
 // Without context parallelism nothing is cut; with it and one pipeline rank, which runs pack after
@@ -137,8 +134,7 @@ TEST(ways_in_a_step)
         assert_true(step_ms("'cp': 1", ways[i]) == even);
     }
     for (int cp = 2; cp <= 8; cp *= 2) {
-        char parallel[32];
-        snprintf(parallel, sizeof parallel, "'cp': %d, 'pp': 1", cp);
+        const char *parallel = json_text("'cp': %d, 'pp': 1", cp);
         double adaptive = step_ms(parallel, "adaptive");
         assert_true(adaptive <= step_ms(parallel, "sequence"));
         assert_true(adaptive <= step_ms(parallel, "document"));
@@ -174,7 +170,7 @@ TEST(padding_of_documents_is_counted)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[RUN_TEXT], strategy[128];
-        scenario_run r;
+        AUTO(scenario_run) r;
         snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'}, 'stack': {'name': '%s'",
                  cases[i].way, cases[i].stack);
         write_scenario(text, cases[i].parallel, "", strategy);
@@ -183,7 +179,6 @@ TEST(padding_of_documents_is_counted)
         assert_int_equal(facts->padding_tokens, cases[i].tokens);
         assert_int_equal(facts->computed_tokens - facts->tokens, cases[i].tokens);
         assert_int_equal(facts->tokens, 62940);
-        scenario_run_fini(&r);
     }
 }
 
@@ -205,7 +200,7 @@ static scenario_run padded_run(const char *strategy, const char *padded)
 // twice the rows for a token, and what is kept grows as they do. Without padding nothing does.
 TEST(padding_takes_rows_time_and_memory)
 {
-    scenario_run with = padded_run("'kind': 'packed'", "true");
+    AUTO(scenario_run) with = padded_run("'kind': 'packed'", "true");
     scenario_run without = padded_run("'kind': 'packed'", "false");
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
     assert_int_equal(without.result.batches[0].facts.computed_tokens, 8 * 65);
@@ -218,7 +213,6 @@ TEST(padding_takes_rows_time_and_memory)
     // As one micro-batch of both ranks' GPUs each sample would be 128 tokens, too.
     with = padded_run("'kind': 'te-cp'", "true");
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
-    scenario_run_fini(&with);
 }
 
 typedef struct padded_slices {
@@ -250,7 +244,6 @@ static int64_t count_padded(const sp_pack_list *list, const padded_slices *found
 static sp_status look_at_slices(void *context, const sp_step_view *view, sp_error *err)
 {
     padded_slices *found = context;
-    (void)err;
     found->forward = count_padded(&view->plan->packing->forward, found);
     found->backward = count_padded(sp_packing_backward(view->plan->packing), found);
     return SP_OK;
@@ -277,7 +270,7 @@ TEST(every_strategy_pads_what_its_ranks_share)
         const sp_evaluate_options options = {
             .engine = {.verify = true}, .observer = look_at_slices, .observer_context = &found};
         char text[RUN_TEXT];
-        scenario_run r;
+        AUTO(scenario_run) r;
         text[0] = '\0';
         put_json(text,
                  TINY_MODEL
@@ -293,6 +286,5 @@ TEST(every_strategy_pads_what_its_ranks_share)
         assert_true(found.fills_rows ||
                     facts->computed_tokens == facts->tokens + facts->padding_tokens);
         assert_true(found.forward > facts->tokens);
-        scenario_run_fini(&r);
     }
 }

@@ -67,36 +67,33 @@ static size_t write_cell(char *out, const char *cell, bool quoted)
 }
 
 // What is written with quotes wherever they are needed, and sometimes elsewhere, comes back.
-TEST(csv_round_trip)
+TEST_ROUNDS(csv_round_trip, 4180, 300)
 {
     static char file[FILE_BYTES];
-    sp_prng prng = prng_seeded(4180);
-    for (int round = 0; round < 300; round++) {
-        char cells[MOST_CELLS][CELL];
-        int columns = 1 + prng_below(&prng, 6);
-        int rows = 1 + prng_below(&prng, 6);
-        size_t bytes = 0;
-        const char *line_end = sp_prng_below(&prng, 2) == 0 ? "\n" : "\r\n";
-        for (int i = 0; i < (rows + 1) * columns; i++) {
-            if (i < columns) {
-                snprintf(cells[i], CELL, "n%d", i);
-            } else {
-                random_cell(&prng, cells[i]);
-            }
-            bool needed = strpbrk(cells[i], ",\"\r\n \t") != NULL;
-            bytes += write_cell(file + bytes, cells[i], needed || sp_prng_below(&prng, 3) == 0);
-            const char *after = (i + 1) % columns == 0 ? line_end : ",";
-            memcpy(file + bytes, after, strlen(after));
-            bytes += strlen(after);
+    char cells[MOST_CELLS][CELL];
+    int columns = 1 + prng_below(prng, 6);
+    int rows = 1 + prng_below(prng, 6);
+    size_t bytes = 0;
+    const char *line_end = sp_prng_below(prng, 2) == 0 ? "\n" : "\r\n";
+    for (int i = 0; i < (rows + 1) * columns; i++) {
+        if (i < columns) {
+            snprintf(cells[i], CELL, "n%d", i);
+        } else {
+            random_cell(prng, cells[i]);
         }
-        AUTO(sp_csv) csv;
-        must_read_csv(file, bytes - (sp_prng_below(&prng, 2) == 0 ? strlen(line_end) : 0), &csv);
-        assert_int_equal(csv.columns, columns);
-        assert_int_equal(csv.rows, rows);
-        for (int i = columns; i < (rows + 1) * columns; i++) {
-            assert_string_equal(sp_csv_at(&csv, (size_t)(i / columns - 1), i % columns)->text,
-                                cells[i]);
-        }
+        bool needed = strpbrk(cells[i], ",\"\r\n \t") != NULL;
+        bytes += write_cell(file + bytes, cells[i], needed || sp_prng_below(prng, 3) == 0);
+        const char *after = (i + 1) % columns == 0 ? line_end : ",";
+        memcpy(file + bytes, after, strlen(after));
+        bytes += strlen(after);
+    }
+    AUTO(sp_csv) csv;
+    must_read_csv(file, bytes - (sp_prng_below(prng, 2) == 0 ? strlen(line_end) : 0), &csv);
+    assert_int_equal(csv.columns, columns);
+    assert_int_equal(csv.rows, rows);
+    for (int i = columns; i < (rows + 1) * columns; i++) {
+        assert_string_equal(sp_csv_at(&csv, (size_t)(i / columns - 1), i % columns)->text,
+                            cells[i]);
     }
 }
 
@@ -144,8 +141,7 @@ TEST(csv_limits)
                          extra == 0 ? SP_ERR_CONTENT : SP_ERR_LIMIT);
     }
     size_t most = 2 * (SP_CSV_ROWS + 2);
-    AUTO_FREE char *rows = malloc(most);
-    assert_non_null(rows);
+    AUTO_FREE char *rows = sp_malloc(most);
     for (size_t i = 0; i < most; i++) {
         rows[i] = i % 2 == 0 ? '1' : '\n';
     }

@@ -40,7 +40,6 @@ static void peak_is_near(const execution *e, const sp_rank_timeline *rank,
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     const execution *e = context;
-    (void)err;
     const sp_scenario *scenario = &e->of->scenario;
     const sp_backend_option options[] = {{"cudnn", e->cudnn}};
     bool wall = strcmp(e->of->clock, sp_clock_names[SP_CLOCK_WALL]) == 0;
@@ -70,11 +69,10 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 
 static void is_as_predicted(const sp_scenario_case *c, int number)
 {
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_emulated_skips = true; // the bytes held do not depend on values
     assert_string_equal(sp_backend_stack(backend), "cuda");
     small_case_evaluate(c, execute, &(execution){c, backend, number % 2 == 0 ? "on" : "off"});
-    emulated_backend_free(backend);
 }
 
 // All cases of a group, of which there are so many at least; the first under a sanitizer.

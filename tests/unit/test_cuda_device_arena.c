@@ -1,6 +1,5 @@
 // The arena of a GPU: gaps, the same addresses again. No address is read.
 #include "backends/cuda/runtime.h"
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 enum { LINE = SP_RUNTIME_ALIGNMENT };

@@ -93,7 +93,6 @@ static cudnnStatus_t destroy_descriptor(cudnnBackendDescriptor_t of)
 
 static cudnnStatus_t finalize(cudnnBackendDescriptor_t of)
 {
-    (void)of;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -101,9 +100,6 @@ static cudnnStatus_t set_attribute(cudnnBackendDescriptor_t of, cudnnBackendAttr
                                    cudnnBackendAttributeType_t type, int64_t count,
                                    const void *values)
 {
-    (void)of;
-    (void)type;
-    (void)count;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) {
         assert_true(is_at_home((const handle *)*(void *const *)values));
     }
@@ -115,9 +111,6 @@ static cudnnStatus_t get_attribute(cudnnBackendDescriptor_t of, cudnnBackendAttr
                                    cudnnBackendAttributeType_t type, int64_t wanted, int64_t *count,
                                    void *values)
 {
-    (void)of;
-    (void)name;
-    (void)wanted;
     *count = 1;
     if (type == CUDNN_TYPE_INT64) {
         *(int64_t *)values = 0;
@@ -128,7 +121,6 @@ static cudnnStatus_t get_attribute(cudnnBackendDescriptor_t of, cudnnBackendAttr
 static cudnnStatus_t execute(cudnnHandle_t of, cudnnBackendDescriptor_t plan,
                              cudnnBackendDescriptor_t pack)
 {
-    (void)pack;
     descriptor *d = plan;
     if (!is_at_home((handle *)(void *)of)) {
         return CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH;

@@ -3,7 +3,6 @@
 // out for it.
 #include "backends/cuda/calibration.h"
 #include "kernels/cuda_kernels.h"
-#include "sim/base/alloc.h"
 #include "sim/model/inventory.h"
 #include "tests/support/initializers.h"
 #include "tests/support/test_main.h"

@@ -6,6 +6,8 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_cuda_gemm)
+
 static sp_cuda_api api;
 static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
@@ -215,8 +217,7 @@ TEST(failures_name_the_shape_and_leave_nothing)
         assert_int_equal(computing.live, 0);
     }
     sp_error_clear(ERR);
-    sp_i_cuda_gemm *gemm = gemm_new(8);
+    OWNED(sp_i_cuda_gemm) gemm = gemm_new(8);
     computing.finds_nothing = true;
     assert_int_equal(sp_i_cuda_gemm_run(gemm, &product, &operands, NULL, ERR), SP_ERR_INTERNAL);
-    sp_i_cuda_gemm_free(gemm);
 }

@@ -47,12 +47,12 @@ static sp_status call_each(gpu_rank *me, sp_error *err)
     int group = -1;
     sp_i_nccl *n = me->n;
     CUstream stream = gpu_ranks_world_stream();
-    RANK_TRY(sp_i_nccl_group_new(n, "self", self, 1, &group, err));
-    RANK_TRY(sp_i_nccl_all_reduce(n, group, SP_ELEMENT_F64, false, in, out, 4, stream, err));
-    RANK_TRY(sp_i_nccl_all_gather(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
-    RANK_TRY(sp_i_nccl_reduce_scatter(n, group, SP_ELEMENT_F64, true, in, out, 4, stream, err));
-    RANK_TRY(sp_i_nccl_broadcast(n, group, SP_ELEMENT_F64, in, out, 4, 0, stream, err));
-    RANK_TRY(sp_i_nccl_all_to_all(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
+    SP_TRY(sp_i_nccl_group_new(n, "self", self, 1, &group, err));
+    SP_TRY(sp_i_nccl_all_reduce(n, group, SP_ELEMENT_F64, false, in, out, 4, stream, err));
+    SP_TRY(sp_i_nccl_all_gather(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
+    SP_TRY(sp_i_nccl_reduce_scatter(n, group, SP_ELEMENT_F64, true, in, out, 4, stream, err));
+    SP_TRY(sp_i_nccl_broadcast(n, group, SP_ELEMENT_F64, in, out, 4, 0, stream, err));
+    SP_TRY(sp_i_nccl_all_to_all(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
     return sp_i_nccl_synchronize(n, stream, err);
 }
 

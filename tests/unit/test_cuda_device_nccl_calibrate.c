@@ -36,7 +36,6 @@ static _Thread_local int own_rank;
 
 static CUresult stream_new(CUstream *stream, unsigned flags, int priority)
 {
-    (void)priority;
     *stream = (CUstream)(void *)&fake_nccl_stream;
     return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -49,7 +48,6 @@ static CUresult stream_free(CUstream stream)
 // Rank 1's GPU has failed, and no other's work is over without it.
 static CUresult query_beside_a_failure(CUstream stream)
 {
-    (void)stream;
     return own_rank == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -78,7 +76,6 @@ static sp_status measure(void *context, const sp_i_cuda_device *device, json_t *
 static sp_status calibrate(int rank, void *context, sp_error *err)
 {
     process *me = &processes[rank];
-    (void)context;
     own_rank = me->place.rank;
     const sp_i_cuda_team team = {.place = &me->place,
                                  .api = &clocked.api,

@@ -3,6 +3,8 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_cuda_partitions)
+
 static sp_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
@@ -90,11 +92,10 @@ TEST(partitions_are_equal_multiples_of_the_step)
 {
     static const int expected[][2] = {{2, 64}, {3, 40}, {4, 32}, {8, 16}, {16, 8}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        sp_i_cuda_partitions *p;
+        OWNED(sp_i_cuda_partitions) p;
         fake_cuda_reset(&api);
         must_succeed(sp_i_cuda_partitions_new(&device, expected[i][0], 1, &p, ERR));
         assert_int_equal(sp_i_cuda_partition_sms(p, 0), expected[i][1]);
-        sp_i_cuda_partitions_free(p);
     }
 }
 

@@ -92,9 +92,8 @@ TEST(recomputation)
 {
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     for (int m = 0; m < 4; m++) {
-        char more[128];
-        snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[m],
-                 m % 2 == 0 ? PLAIN : SLICED);
+        const char *more =
+            json_text("'memory': {'recompute': '%s'}, %s", modes[m], m % 2 == 0 ? PLAIN : SLICED);
         llama("{'pp': 2}", more);
     }
 }
@@ -161,7 +160,7 @@ typedef void suite(const conformance_device *device);
 static void pass(suite *part, int layers, sp_clock clock)
 {
     sp_model model = conformance_model();
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     // Of all parts random plans alone compute: the others do not look at values.
     if (part != small_plan) {
         sp_emulated_skips = true;
@@ -172,7 +171,6 @@ static void pass(suite *part, int layers, sp_clock clock)
     d.request.options = without_cudnn;
     d.request.option_count = 1;
     part(&d);
-    emulated_backend_free(backend);
 }
 
 // Packs without slices have nothing to compute.
@@ -205,10 +203,9 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                               .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
                               RUN_STEPS(SP_BF16, 3, 2)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
-    (void)err;
     for (int i = 0; i < 2; i++) {
         assert_true(sp_run_step(with, i)->loss == sp_run_step(without, i)->loss);
     }
@@ -218,7 +215,6 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     request.clock = SP_CLOCK_WALL;
     must_fail(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
               "backend 'cuda': links: can be emulated on the virtual clock alone");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -241,11 +237,10 @@ static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_e
     sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                               .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
                               RUN_STEPS(SP_BF16, 3, 1)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
     int64_t predicted_ns = 0;
-    (void)err;
     assert_true(host_distance(with, without, "") == 0.0);
     const sp_timeline *timeline = &sp_run_step(with, 0)->timeline;
     for (int r = 0; r < (int)timeline->rank_count; r++) {
@@ -269,7 +264,6 @@ static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_e
     request.costs = NULL;
     must_fail_with(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
                    "backend 'cuda': links: the request has no times of exchanges");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -279,12 +273,10 @@ static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error
     const sp_backend_option options[] = {{"cudnn", "off"}, {"attention", "ring"}};
     const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                                     RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 2)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
-    (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "attention: keys pass round a ring on the CPU alone");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -296,12 +288,10 @@ static sp_status refuse_flash_attention_2(void *context, const sp_step_view *vie
     memory.stack.flash_attention_2 = true;
     const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &memory),
                                     RUN_STEPS(SP_BF16, 3, 1)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
-    (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "backend 'cuda': stack.flash_attention_2: attention runs by cuDNN's kernels");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -343,12 +333,11 @@ static gradients_report compare_plan(const char *name, size_t options)
     sp_error_clear(ERR);
     gradients_report report;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    sp_backend *gpu = emulated_backend_new();
+    OWNED(emulated_backend) gpu = emulated_backend_new();
     AUTO(host_device) cpu = host_opened();
     must_hold(gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) ==
                   SP_OK,
               "%s: %s", name, ERR->message[0]);
-    emulated_backend_free(gpu);
     return report;
 }
 

@@ -23,12 +23,12 @@ static json_t *reported(const char *name, sp_clock clock, const char *bytes, dev
     sp_run_request request = plan_request(&in, clock, 2);
     request.options = options;
     request.option_count = 2;
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     fake.counts_memory = true;
     fake.total_bytes = (size_t)8 << 30;
     fake.context_bytes = 3 * MIB;
     const host_device device = {.backend = backend};
-    sp_run *run = host_run(&device, &request);
+    OWNED(sp_run) run = host_run(&device, &request);
     json_t *report = sp_run_report(run);
     assert_non_null(report);
     assert_true(device_memory_of(report, sp_run_step(run, 1), memory));
@@ -37,8 +37,6 @@ static json_t *reported(const char *name, sp_clock clock, const char *bytes, dev
     sp_result_document_add(record, run);
     const json_t *batch = json_array_get(json_object_get(record, "batches"), 0);
     assert_true(json_equal(json_object_get(batch, "report"), report));
-    sp_run_free(run);
-    emulated_backend_free(backend);
     return report;
 }
 

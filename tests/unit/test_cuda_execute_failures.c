@@ -1,7 +1,6 @@
 // One table of calls of CUDA that fail: each is made to fail at one place after another of a whole
 // run, until the run passes by all of them. Every run ends by itself, says where and why, and
 // leaves nothing behind.
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/clocked_cuda.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"

@@ -100,8 +100,6 @@ static CUptiResult next(uint8_t *buffer, size_t bytes, CUpti_Activity **record)
 
 static CUptiResult count_dropped(CUcontext context, uint32_t stream, size_t *dropped)
 {
-    (void)context;
-    (void)stream;
     *dropped = cupti.dropped;
     cupti.dropped = 0;
     return CUPTI_SUCCESS;

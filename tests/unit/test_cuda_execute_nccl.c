@@ -203,21 +203,17 @@ TEST(work_that_fails)
 
 static void in_a_world_of_five(int rank, sp_i_place *place, sp_run_request *request)
 {
-    (void)rank;
-    (void)request;
     place->ranks = 5;
 }
 
 static void with_another_seed(int rank, sp_i_place *place, sp_run_request *request)
 {
-    (void)place;
     request->seed += rank == 2;
 }
 
 static void with_another_layer(int rank, sp_i_place *place, sp_run_request *request)
 {
     static sp_model other;
-    (void)place;
     if (rank == 1) {
         other = *request->model;
         other.ffn++;

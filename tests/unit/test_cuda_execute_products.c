@@ -14,19 +14,16 @@ static products_shape shapes[PRODUCTS_SHAPES];
 
 static void pass_alone(const computing_product *product, CUstream stream)
 {
-    (void)product;
-    (void)stream;
     fake.clock_ns += ALONE_NS;
 }
 
 static void run_watched(const sp_run_request *request, const sp_i_cuda_device *gpu, int *count)
 {
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     const host_device device = {.backend = backend};
     products_watch(gpu);
     sp_run_free(host_run(&device, request));
     must_succeed(products_seen(request->steps, shapes, count, ERR));
-    emulated_backend_free(backend);
 }
 
 TEST(every_product_is_seen)

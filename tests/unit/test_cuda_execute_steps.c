@@ -2,7 +2,6 @@
 // CPU in fp32, and clipping follows its definition on every layout.
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
@@ -51,24 +50,20 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
                                     RUN_STEPS(SP_BF16, 7, STEPS), RUN_OPTIONS(options, 4)};
     sp_run_request on_cpu = request;
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
-    (void)err;
     on_cpu.precision = SP_FP32;
     on_cpu.options++;
     on_cpu.option_count--;
     AUTO(host_device) cpu = host_opened();
-    sp_run *run = host_run(&emulated, &request);
-    sp_run *expected = host_run(&cpu, &on_cpu);
+    OWNED(sp_run) run = host_run(&emulated, &request);
+    OWNED(sp_run) expected = host_run(&cpu, &on_cpu);
     for (int i = 0; i < STEPS; i++) {
         double a = sp_run_step(run, i)->loss;
         double b = sp_run_step(expected, i)->loss;
         must_hold(fabs(a - b) <= LOSS_BOUND * b, "step %d: loss %.17g, in fp32 %.17g", i, a, b);
     }
     assert_true(sp_run_step(run, STEPS - 1)->loss < sp_run_step(run, 0)->loss - 1.0);
-    sp_run_free(run);
-    sp_run_free(expected);
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -143,16 +138,15 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
                                     RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 5)};
     sp_run_request still = request;
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
     size_t tensors;
-    (void)err;
     still.precision = SP_FP64;
     still.options = resting;
     still.option_count = 2;
     AUTO(host_device) cpu = host_opened();
-    sp_run *run = host_run(&emulated, &request);
-    sp_run *before = host_run(&cpu, &still);
+    OWNED(sp_run) run = host_run(&emulated, &request);
+    OWNED(sp_run) before = host_run(&cpu, &still);
     assert_int_equal(sp_run_tensor_count(run, &tensors, NULL), SP_OK);
     double scale = CLIP / norm_of(run, tensors);
     assert_true(scale < 1.0);
@@ -162,9 +156,6 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
             must_follow(before, run, &info, scale);
         }
     }
-    sp_run_free(before);
-    sp_run_free(run);
-    emulated_backend_free(backend);
     return SP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/stream_queue.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -34,7 +35,7 @@ static sp_runtime *runtime_new(int ranks, bool partitioned)
 
 TEST(memory_is_one_block_in_parts)
 {
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     assert_int_equal(fake.live_blocks, 2); // the device's, and pinned chunks
     char *x = m->ops->allocate(m, 1000);
     char *y = m->ops->allocate(m, 1);
@@ -50,13 +51,12 @@ TEST(memory_is_one_block_in_parts)
     m->ops->release_host(m, beside);
     m->ops->release_host(m, NULL);
     assert_false(m->ops->plain_memory);
-    emulated_runtime_free(m);
 }
 
 TEST(copies_move_bytes)
 {
     enum { ROWS = 5, FROM = 16, TO = 24 };
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     unsigned char host[ROWS * TO];
     unsigned char back[ROWS * TO];
     unsigned char *x = m->ops->allocate(m, sizeof host);
@@ -83,7 +83,6 @@ TEST(copies_move_bytes)
     m->ops->download(m, host, x, sizeof host);
     assert_memory_equal(host, back, sizeof host);
     must_succeed(m->ops->synchronize(m, ERR));
-    emulated_runtime_free(m);
 }
 
 static int count(const char *call)
@@ -99,10 +98,9 @@ static int count(const char *call)
 TEST(long_uploads_pass_in_chunks)
 {
     const size_t bytes = 6 * MIB + 3;
-    sp_runtime *m = runtime_new(1, false);
-    unsigned char *host = malloc(bytes);
-    unsigned char *back = malloc(bytes);
-    assert_true(host != NULL && back != NULL);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
+    unsigned char *host = sp_malloc(bytes);
+    unsigned char *back = sp_malloc(bytes);
     for (size_t i = 0; i < bytes; i++) {
         host[i] = (unsigned char)(i % 251);
     }
@@ -115,13 +113,12 @@ TEST(long_uploads_pass_in_chunks)
     assert_memory_equal(host, back, bytes);
     free(host);
     free(back);
-    emulated_runtime_free(m);
 }
 
 TEST(sums_are_of_all_members)
 {
     enum { N = 11, MEMBERS = 3 };
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     const void *in[MEMBERS];
     for (int member = 0; member < MEMBERS; member++) {
         float x[N];
@@ -158,14 +155,13 @@ TEST(sums_are_of_all_members)
     m->ops->download(m, &result, out[0], sizeof result);
     assert_true(sp_bf16_to_float(result) == 1.0f + 0x1p-7f);
     must_succeed(m->ops->synchronize(m, ERR));
-    emulated_runtime_free(m);
 }
 
 // ---- failures ----
 
 TEST(failures_stay_with_their_rank)
 {
-    sp_runtime *m = runtime_new(2, true);
+    OWNED(emulated_runtime) m = runtime_new(2, true);
     char byte = 0;
     void *x = m->ops->allocate(m, 2);
     fake.fail = "MemcpyAsync";
@@ -194,12 +190,11 @@ TEST(failures_stay_with_their_rank)
     m->ops->zero(m, x, 1);
     must_succeed(m->ops->synchronize(m, ERR));
     assert_string_equal(fake.log, "CtxSetCurrent MemsetD8Async StreamSynchronize ");
-    emulated_runtime_free(m);
 }
 
 TEST(scratch_memory_grows)
 {
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     void *small = sp_i_cuda_scratch(rank, 1);
@@ -213,7 +208,6 @@ TEST(scratch_memory_grows)
     sp_i_cuda_release(rank);
     must_fail(m->ops->synchronize(m, ERR), SP_ERR_INFEASIBLE,
               "GPU 0: no 62914560 bytes of scratch memory");
-    emulated_runtime_free(m);
 }
 
 // Where there is no cuDNN the machine says why; a driver that is not there is reason enough.
@@ -221,7 +215,7 @@ TEST(cudnn_is_there_or_a_reason)
 {
     const sp_i_cuda_runtime_options options = {.ranks = 1, .cudnn = true, .memory_bytes = MEMORY};
     const char *reason;
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     assert_false(sp_i_cuda_runtime_has_cudnn(m, &reason));
     assert_string_equal(reason, "");
     emulated_runtime_free(m);
@@ -229,7 +223,6 @@ TEST(cudnn_is_there_or_a_reason)
     assert_true(sp_i_cuda_runtime_has_cudnn(m, &reason) == (reason[0] == '\0'));
     m->ops->enter(m, 0);
     assert_true((sp_i_cuda_rank_now()->attention != NULL) == (reason[0] == '\0'));
-    emulated_runtime_free(m);
 }
 
 TEST(memory_of_a_device_that_is_full)
@@ -248,19 +241,11 @@ TEST(memory_of_a_device_that_is_full)
 // what is left is taken.
 TEST(the_block_comes_after_the_streams)
 {
-    sp_runtime *m = runtime_new(2, true);
+    OWNED(emulated_runtime) m = runtime_new(2, true);
     const char *block = strstr(fake.log, "MemAlloc");
     const char *last = strstr(fake.log, "GreenCtxStreamCreate");
     last = last != NULL ? strstr(last + 1, "GreenCtxStreamCreate") : NULL;
     assert_true(block != NULL && last != NULL && last < block);
-    emulated_runtime_free(m);
-}
-
-static int64_t reported(const json_t *memory, const char *key)
-{
-    const json_t *value = json_object_get(memory, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
 }
 
 // 500 MiB of a GPU of 1 GiB are free; a green context takes 3 MiB, and each of two streams has a
@@ -269,7 +254,7 @@ TEST(memory_is_reported_as_the_device_sees_it)
 {
     const sp_i_cuda_runtime_options options = {
         .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
-    sp_runtime *m;
+    OWNED(emulated_runtime) m;
     fake_cuda_reset(&api);
     computing_cublas_reset(&cublas);
     fake.counts_memory = true;
@@ -285,30 +270,29 @@ TEST(memory_is_reported_as_the_device_sees_it)
     must_succeed(sp_i_cuda_take(&device, 7 * MIB, &beside, ERR)); // as a library would
     json_auto_t *report = sp_i_cuda_runtime_report(m);
     const json_t *memory = json_object_get(report, "memory");
-    assert_int_equal(reported(memory, "total"), 1 << 30);
-    assert_int_equal(reported(memory, "context"), (1 << 30) - 500 * MIB);
-    assert_int_equal(reported(memory, "libraries"), 2 * 3 * MIB);
-    assert_int_equal(reported(memory, "block"), MEMORY);
-    assert_int_equal(reported(memory, "workspaces"), 2 * SP_I_CUDA_GEMM_WORKSPACE);
-    assert_int_equal(reported(memory, "block_peak"), 2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
-    assert_int_equal(reported(memory, "beside"), 7 * MIB);
-    assert_int_equal(reported(memory, "device"), (1 << 30) - 500 * MIB + 6 * MIB + 7 * MIB +
+    assert_int_equal(json_int(memory, "total"), 1 << 30);
+    assert_int_equal(json_int(memory, "context"), (1 << 30) - 500 * MIB);
+    assert_int_equal(json_int(memory, "libraries"), 2 * 3 * MIB);
+    assert_int_equal(json_int(memory, "block"), MEMORY);
+    assert_int_equal(json_int(memory, "workspaces"), 2 * SP_I_CUDA_GEMM_WORKSPACE);
+    assert_int_equal(json_int(memory, "block_peak"), 2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
+    assert_int_equal(json_int(memory, "beside"), 7 * MIB);
+    assert_int_equal(json_int(memory, "device"), (1 << 30) - 500 * MIB + 6 * MIB + 7 * MIB +
                                                      2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
-    assert_int_equal(reported(report, "sms"), 64);
-    assert_int_equal(reported(report, "streams"), 2);
+    assert_int_equal(json_int(report, "sms"), 64);
+    assert_int_equal(json_int(report, "streams"), 2);
     assert_true(json_is_true(json_object_get(report, "partitioned")));
     sp_i_cuda_give(&device, beside);
-    emulated_runtime_free(m);
 }
 
 TEST(what_could_not_be_had_is_reported)
 {
     const sp_i_cuda_runtime_options options = {
         .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
-    sp_runtime *m = runtime_new(2, false);
+    OWNED(emulated_runtime) m = runtime_new(2, false);
     json_auto_t *report = sp_i_cuda_runtime_report(m);
-    assert_int_equal(reported(report, "streams"), 1);
-    assert_int_equal(reported(report, "sms"), 132);
+    assert_int_equal(json_int(report, "streams"), 1);
+    assert_int_equal(json_int(report, "sms"), 132);
     assert_false(json_is_true(json_object_get(report, "partitioned")));
     assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "one stream"));
     json_decref(report);
@@ -318,9 +302,8 @@ TEST(what_could_not_be_had_is_reported)
     fake.groups_less = 1;
     must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
     report = sp_i_cuda_runtime_report(m);
-    assert_int_equal(reported(report, "sms"), 132);
+    assert_int_equal(json_int(report, "sms"), 132);
     assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "a split into 2"));
-    emulated_runtime_free(m);
 }
 
 // Memory that a rank takes holds what no number is, where it is asked for, and else what it held.
@@ -329,7 +312,7 @@ TEST(stale_memory_holds_no_number)
     for (int stale = 0; stale < 2; stale++) {
         const sp_i_cuda_runtime_options options = {
             .ranks = 1, .stale = stale == 1, .memory_bytes = MEMORY};
-        sp_runtime *m;
+        OWNED(emulated_runtime) m;
         float x[4] = {1.0f, 2.0f, 3.0f, 4.0f};
         fake_cuda_reset(&api);
         computing_cublas_reset(&cublas);
@@ -340,7 +323,6 @@ TEST(stale_memory_holds_no_number)
         m->ops->spoil(m, memory, sizeof x);
         m->ops->download(m, x, memory, sizeof x);
         assert_true(stale == 1 ? isnan(x[0]) && isnan(x[3]) : x[0] == 1.0f && x[3] == 4.0f);
-        emulated_runtime_free(m);
     }
 }
 
@@ -350,7 +332,7 @@ TEST(stale_memory_holds_no_number)
 // wait in; not to pinned memory, nor once the stream has been seen to be over.
 TEST(a_copy_that_blocks_shows)
 {
-    sp_runtime *m = runtime_new(1, false);
+    OWNED(emulated_runtime) m = runtime_new(1, false);
     CUstream stream = sp_i_cuda_rank_now()->stream;
     void *x = m->ops->allocate(m, 16);
     void *pinned = m->ops->allocate_host(m, 16);
@@ -366,7 +348,6 @@ TEST(a_copy_that_blocks_shows)
         assert_int_equal(fake.blocked_copies, 1 - is_over);
     }
     m->ops->release_host(m, pinned);
-    emulated_runtime_free(m);
 }
 
 // Work of streams is as late as it can be: rank 1 reads what rank 0 has written only where it waits
@@ -374,7 +355,7 @@ TEST(a_copy_that_blocks_shows)
 TEST(a_missing_event_shows)
 {
     for (int waits = 0; waits < 2; waits++) {
-        sp_runtime *m = runtime_new(2, true);
+        OWNED(emulated_runtime) m = runtime_new(2, true);
         float before = 0.0f, after = 1.0f, seen = -1.0f;
         void *x = m->ops->allocate(m, sizeof seen);
         void *y = m->ops->allocate(m, sizeof seen);
@@ -394,6 +375,5 @@ TEST(a_missing_event_shows)
         m->ops->download(m, &seen, x, sizeof seen);
         assert_true(seen == 1.0f);
         stream_queue_reset();
-        emulated_runtime_free(m);
     }
 }

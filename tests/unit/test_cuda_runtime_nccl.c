@@ -1,6 +1,5 @@
 // The transport between GPUs: collectives, messages and exchanges, and how they fail, on fakes of
 // CUDA and NCCL and by the real file.
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/gpu_ranks.h"
@@ -16,42 +15,42 @@ static sp_status collect(gpu_rank *me, sp_error *err)
     const int r = me->place.rank;
     double *in = gpu_rank_numbers(me);
     double *out = gpu_rank_numbers(me);
-    RANK_TRY(gpu_rank_group(me, "pair", 1, 2, err));
-    RANK_TRY(t->ops->channel_new(t, 0, 2, err)); // does not count among groups
-    RANK_TRY(gpu_rank_group(me, "all", 0, 3, err));
+    SP_TRY(gpu_rank_group(me, "pair", 1, 2, err));
+    SP_TRY(t->ops->channel_new(t, 0, 2, err)); // does not count among groups
+    SP_TRY(gpu_rank_group(me, "all", 0, 3, err));
     RANK_MUST(t->rank == r && t->ranks == 3);
     for (int i = 0; i < 12; i++) {
         in[i] = 100.0 * r + i;
     }
-    RANK_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, false, in, out, 12, err));
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, false, in, out, 12, err));
+    SP_TRY(t->ops->synchronize(t, err));
     for (int i = 0; i < 12; i++) {
         RANK_MUST(out[i] == 300.0 + 3.0 * i);
     }
-    RANK_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, true, in, out, 12, err));
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->all_reduce(t, 1, SP_ELEMENT_F64, true, in, out, 12, err));
+    SP_TRY(t->ops->synchronize(t, err));
     RANK_MUST(out[0] == 200.0 && out[11] == 211.0 && out[12] == -1.0);
     // Rows of two.
-    RANK_TRY(t->ops->all_gather(t, 1, SP_ELEMENT_F64, in, out, rows, 2, err));
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->all_gather(t, 1, SP_ELEMENT_F64, in, out, rows, 2, err));
+    SP_TRY(t->ops->synchronize(t, err));
     for (int m = 0; m < 3; m++) {
         for (int i = 0; i < 2 * rows[m]; i++) {
             RANK_MUST(out[2 * begins[m] + i] == 100.0 * m + i);
         }
     }
-    RANK_TRY(t->ops->reduce_scatter(t, 1, SP_ELEMENT_F64, false, in, out, rows, 2, err));
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->reduce_scatter(t, 1, SP_ELEMENT_F64, false, in, out, rows, 2, err));
+    SP_TRY(t->ops->synchronize(t, err));
     for (int i = 0; i < 2 * rows[r]; i++) {
         RANK_MUST(out[i] == 300.0 + 3.0 * (double)(2 * begins[r] + i));
     }
-    RANK_TRY(t->ops->broadcast(t, 1, SP_ELEMENT_F64, in, out, 5, 2, err));
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->broadcast(t, 1, SP_ELEMENT_F64, in, out, 5, 2, err));
+    SP_TRY(t->ops->synchronize(t, err));
     RANK_MUST(out[0] == 200.0 && out[4] == 204.0);
     if (r > 0) {
-        RANK_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 2, err));
+        SP_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 2, err));
         RANK_MUST(in[0] == 300.0 && in[1] == 302.0);
     }
-    RANK_TRY(t->ops->barrier(t, 1, err));
+    SP_TRY(t->ops->barrier(t, 1, err));
     return t->ops->synchronize(t, err);
 }
 
@@ -66,10 +65,10 @@ static sp_status be_alone(gpu_rank *me, sp_error *err)
     sp_transport *t = me->transport;
     sp_transport_part part;
     double *in = gpu_rank_numbers(me);
-    RANK_TRY(gpu_rank_group(me, "all", 0, 1, err));
-    RANK_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 2, err));
-    RANK_TRY(t->ops->barrier(t, 0, err));
-    RANK_TRY(t->ops->exchange(t, "word", 5, &part, err));
+    SP_TRY(gpu_rank_group(me, "all", 0, 1, err));
+    SP_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 2, err));
+    SP_TRY(t->ops->barrier(t, 0, err));
+    SP_TRY(t->ops->exchange(t, "word", 5, &part, err));
     RANK_MUST(part.bytes == 5 && strcmp(part.data, "word") == 0);
     sp_free(part.data);
     return t->ops->synchronize(t, err);
@@ -91,26 +90,26 @@ static sp_status cross(gpu_rank *me, sp_error *err)
     uint64_t sent[3], received[3];
     double *in = gpu_rank_numbers(me);
     double *out = gpu_rank_numbers(me);
-    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
-    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
+    SP_TRY(t->ops->channel_new(t, 0, 1, err));
+    SP_TRY(t->ops->channel_new(t, 1, 0, err));
     for (int i = 0; i < 3; i++) {
-        RANK_TRY(t->ops->receive(t, 1 - r, out + 8 * i, (i + 1) * (int64_t)sizeof(double),
-                                 &received[i], err));
+        SP_TRY(t->ops->receive(t, 1 - r, out + 8 * i, (i + 1) * (int64_t)sizeof(double),
+                               &received[i], err));
     }
     for (int i = 0; i < 3; i++) {
         in[8 * i] = 10.0 * r + i;
         in[8 * i + i] = 10.0 * r + i;
-        RANK_TRY(t->ops->send(t, r, in + 8 * i, (i + 1) * (int64_t)sizeof(double), &sent[i], err));
+        SP_TRY(t->ops->send(t, r, in + 8 * i, (i + 1) * (int64_t)sizeof(double), &sent[i], err));
     }
     // In any order, and more than once; of the second nobody asks.
-    RANK_TRY(t->ops->wait(t, received[2], err));
-    RANK_TRY(t->ops->wait(t, sent[0], err));
-    RANK_TRY(t->ops->wait(t, received[0], err));
-    RANK_TRY(t->ops->wait(t, received[2], err));
+    SP_TRY(t->ops->wait(t, received[2], err));
+    SP_TRY(t->ops->wait(t, sent[0], err));
+    SP_TRY(t->ops->wait(t, received[0], err));
+    SP_TRY(t->ops->wait(t, received[2], err));
     RANK_MUST(out[0] == 10.0 * (1 - r) && out[16] == 10.0 * (1 - r) + 2 && out[18] == out[16]);
-    RANK_TRY(t->ops->synchronize(t, err));
+    SP_TRY(t->ops->synchronize(t, err));
     RANK_MUST(out[8] == 10.0 * (1 - r) + 1 && out[9] == out[8]);
-    RANK_TRY(t->ops->wait(t, received[1], err));
+    SP_TRY(t->ops->wait(t, received[1], err));
     return t->ops->wait(t, sent[2], err);
 }
 
@@ -129,21 +128,21 @@ static sp_status pass_round(gpu_rank *me, sp_error *err)
     double *in = gpu_rank_numbers(me);
     double *out = gpu_rank_numbers(me);
     for (int i = 0; i < 3; i++) {
-        RANK_TRY(t->ops->channel_new(t, i, (i + 1) % 3, err));
+        SP_TRY(t->ops->channel_new(t, i, (i + 1) % 3, err));
     }
     for (int turn = 0; turn < 20; turn++) {
         const int64_t bytes = turn % 3 * (int64_t)sizeof(double);
-        RANK_TRY(t->ops->receive(t, (r + 2) % 3, out, bytes, &from_2, err));
+        SP_TRY(t->ops->receive(t, (r + 2) % 3, out, bytes, &from_2, err));
         if (r == 0) {
             in[0] = turn;
-            RANK_TRY(t->ops->send(t, 0, in, bytes, &other, err));
-            RANK_TRY(t->ops->wait(t, from_2, err));
+            SP_TRY(t->ops->send(t, 0, in, bytes, &other, err));
+            SP_TRY(t->ops->wait(t, from_2, err));
         } else {
-            RANK_TRY(t->ops->wait(t, from_2, err));
+            SP_TRY(t->ops->wait(t, from_2, err));
             in[0] = out[0] + (double)(bytes > 0);
-            RANK_TRY(t->ops->send(t, r, in, bytes, &other, err));
+            SP_TRY(t->ops->send(t, r, in, bytes, &other, err));
         }
-        RANK_TRY(t->ops->wait(t, other, err));
+        SP_TRY(t->ops->wait(t, other, err));
         RANK_MUST(bytes == 0 || out[0] == turn + (r == 0 ? 2 : r - 1));
     }
     return t->ops->synchronize(t, err);
@@ -158,7 +157,7 @@ TEST(channels_do_not_wait_for_each_other)
 static sp_status meet(gpu_rank *me, sp_error *err)
 {
     sp_transport_part parts[MOST_GPU_RANKS];
-    RANK_TRY(me->transport->ops->exchange(me->transport, NULL, 0, parts, err));
+    SP_TRY(me->transport->ops->exchange(me->transport, NULL, 0, parts, err));
     for (int i = 0; i < me->place.ranks; i++) {
         sp_free(parts[i].data);
     }
@@ -169,9 +168,9 @@ static sp_status meet(gpu_rank *me, sp_error *err)
 static sp_status make_channels(gpu_rank *me, sp_error *err)
 {
     sp_transport *t = me->transport;
-    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
-    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
-    RANK_TRY(meet(me, err));
+    SP_TRY(t->ops->channel_new(t, 0, 1, err));
+    SP_TRY(t->ops->channel_new(t, 1, 0, err));
+    SP_TRY(meet(me, err));
     RANK_MUST(fake.live_streams == 4 + 2 * 2);
     return meet(me, err);
 }
@@ -196,7 +195,7 @@ static sp_status tell_all(gpu_rank *me, sp_error *err)
         mine[i] = (char)((i * 7 + (size_t)r) % 127);
     }
     sp_status status = t->ops->exchange(t, sizes[r] > 0 ? mine : NULL, sizes[r], parts, err);
-    RANK_TRY(status);
+    SP_TRY(status);
     bool equal = true;
     for (int m = 0; m < 3; m++) {
         equal = equal && parts[m].bytes == sizes[m];
@@ -231,17 +230,17 @@ static sp_status give_up(gpu_rank *me, sp_error *err)
     uint64_t message;
     sp_transport_part parts[4];
     double *in = gpu_rank_numbers(me);
-    RANK_TRY(gpu_rank_group(me, "some", 1, 2, err));
-    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
+    SP_TRY(gpu_rank_group(me, "some", 1, 2, err));
+    SP_TRY(t->ops->channel_new(t, 1, 0, err));
     if (r == 1) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "no more");
     }
     if (r == 0) {
-        RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        SP_TRY(t->ops->receive(t, 0, in, 8, &message, err));
         return t->ops->synchronize(t, err);
     }
     if (r == 2) {
-        RANK_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 1, err));
+        SP_TRY(t->ops->all_reduce(t, 0, SP_ELEMENT_F64, false, in, in, 1, err));
         return t->ops->synchronize(t, err);
     }
     return t->ops->exchange(t, "x", 1, parts, err);
@@ -259,11 +258,11 @@ static sp_status wait_in_vain(gpu_rank *me, sp_error *err)
     sp_transport *t = me->transport;
     uint64_t message;
     double *in = gpu_rank_numbers(me);
-    RANK_TRY(t->ops->channel_new(t, 1, 0, err));
+    SP_TRY(t->ops->channel_new(t, 1, 0, err));
     if (me->place.rank == 1) {
         return SP_OK;
     }
-    RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+    SP_TRY(t->ops->receive(t, 0, in, 8, &message, err));
     return t->ops->synchronize(t, err);
 }
 
@@ -280,7 +279,6 @@ static _Atomic int queries_left; // until streams are ready; below 0: never
 
 static CUresult busy(CUstream stream)
 {
-    (void)stream;
     int left = queries_left;
     queries_left = left > 0 ? left - 1 : left;
     return left == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -297,7 +295,7 @@ static sp_status download(gpu_rank *me, sp_error *err)
     gpu_ranks_cuda.StreamQuery = busy;
     ops->download(me->runtime, read, in, sizeof read);
     gpu_ranks_cuda.StreamQuery = plain;
-    RANK_TRY(me->transport->ops->synchronize(me->transport, err));
+    SP_TRY(me->transport->ops->synchronize(me->transport, err));
     RANK_MUST(read[0] == 3.0 && read[1] == 4.0);
     return SP_OK;
 }
@@ -320,10 +318,10 @@ static sp_status fail_at_work(gpu_rank *me, sp_error *err)
     sp_transport *t = me->transport;
     uint64_t message;
     double *in = gpu_rank_numbers(me);
-    RANK_TRY(t->ops->channel_new(t, 0, 1, err));
+    SP_TRY(t->ops->channel_new(t, 0, 1, err));
     if (me->place.rank == 1) {
         fake.fail = "MemsetD8Async";
-        RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
+        SP_TRY(t->ops->receive(t, 0, in, 8, &message, err));
         me->runtime->ops->zero(me->runtime, in, 8);
     }
     return t->ops->synchronize(t, err);

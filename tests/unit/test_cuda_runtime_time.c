@@ -16,7 +16,7 @@ static CUstream stream_of(sp_runtime *m, int rank)
 TEST(fences_order_the_streams_of_ranks)
 {
     enum { MARKS = 1000 };
-    sp_runtime *m = emulated_runtime_new(2, true, 80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(2, true, 80 << 20);
     CUstream streams[2] = {stream_of(m, 0), stream_of(m, 1)};
     assert_ptr_not_equal(streams[0], streams[1]);
     assert_true(sp_i_cuda_runtime_partitioned(m, NULL));
@@ -44,12 +44,11 @@ TEST(fences_order_the_streams_of_ranks)
     m->ops->wait(m, old);
     assert_true(fake.waited.record >= record);
     assert_ptr_equal(fake.waited.recorded_on, streams[0]);
-    emulated_runtime_free(m);
 }
 
 TEST(what_is_in_order_waits_for_nothing)
 {
-    sp_runtime *m = emulated_runtime_new(2, true, 80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(2, true, 80 << 20);
     sp_fence own = m->ops->mark(m);
     fake.log[0] = '\0';
     m->ops->wait(m, own);
@@ -67,7 +66,6 @@ TEST(what_is_in_order_waits_for_nothing)
     m->ops->enter(m, 0);
     m->ops->wait(m, fence);
     assert_string_equal(fake.log, "CtxSetCurrent ");
-    emulated_runtime_free(m);
 }
 
 // ---- times ----
@@ -75,7 +73,7 @@ TEST(what_is_in_order_waits_for_nothing)
 // The time between two events is a number of 24 bits.
 TEST(the_clock_stays_exact)
 {
-    sp_runtime *m = emulated_runtime_new(2, false, 80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(2, false, 80 << 20);
     int64_t begin = m->ops->now_ns(m);
     for (int i = 0; i < 1000; i++) {
         fake.clock_ns += 3600000000; // an hour in all
@@ -85,14 +83,13 @@ TEST(the_clock_stays_exact)
         assert_int_equal(m->ops->now_ns(m) - before, 1500);
     }
     assert_true(llabs(m->ops->now_ns(m) - begin - fake.clock_ns) < 1000000);
-    emulated_runtime_free(m);
 }
 
 TEST(stamps_are_on_one_clock)
 {
     enum { STEPS = 20, STAMPS = 30, RANKS = 2 };
     const int64_t gap = 20000500;
-    sp_runtime *m = emulated_runtime_new(RANKS, true, 80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(RANKS, true, 80 << 20);
     for (int step = 0; step < STEPS; step++) {
         uint64_t stamp[STAMPS][RANKS];
         for (int i = 0; i < STAMPS; i++) {
@@ -113,5 +110,4 @@ TEST(stamps_are_on_one_clock)
     }
     // Events are used again.
     assert_true(fake.live_events < 1000);
-    emulated_runtime_free(m);
 }

@@ -31,19 +31,16 @@ static sp_status execute_plan(void *context, const sp_step_view *view, sp_error 
     const sp_run_request request = {RUN_OF(view->plan, &e->of->model, &e->of->memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_BF16, 5, 1),
                                     RUN_OPTIONS(options, 2)};
-    (void)err;
     sp_run_free(host_run(&(host_device){.backend = e->backend}, &request));
     return SP_OK;
 }
 
 static void case_has_no_race(const sp_scenario_case *c, int number)
 {
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     execution e = {&c->scenario, backend};
-    (void)number;
     small_case_evaluate(c, execute_plan, &e);
     assert_true(fake.waits > 0);
-    emulated_backend_free(backend);
 }
 
 // All cases of a group, of which there are so many. The two long groups run layouts of others on
@@ -101,7 +98,7 @@ TEST_CALL(offload, has_no_race("{'layers': 2, 'hidden': 8, 'ffn': 4096, 'heads':
 static void order_is_seen(bool copies_first, bool waits)
 {
     static const float ones[64] = {1.0f};
-    sp_runtime *m = emulated_runtime_new(2, true, (int64_t)80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(2, true, (int64_t)80 << 20);
     float *x = m->ops->allocate(m, sizeof ones);
     float *y = m->ops->allocate(m, sizeof ones);
     float *z = m->ops->allocate(m, sizeof ones);
@@ -146,7 +143,6 @@ static void order_is_seen(bool copies_first, bool waits)
     followed_clear();
     sp_emulated_put = NULL;
     stream_queue_reset();
-    emulated_runtime_free(m);
 }
 
 TEST_CALL(a_kernel_before_a_copy, order_is_seen(false, false))
@@ -155,12 +151,11 @@ TEST_CALL(an_event_between_them, order_is_seen(false, true))
 
 static int run_without(const staged_run *f, int wait)
 {
-    sp_run *made = NULL;
+    OWNED(sp_run) made = NULL;
     followed_clear();
     fake.waits = 0;
     fake.wait_dropped = wait;
     (void)sp_backend_run(f->backend, 0, &f->request, &made, ERR);
-    sp_run_free(made);
     return fake.waits;
 }
 
@@ -197,7 +192,7 @@ TEST(a_missing_wait_of_a_step)
 // race.
 TEST(a_host_that_does_not_wait)
 {
-    sp_runtime *m = emulated_runtime_new(1, false, (int64_t)80 << 20);
+    OWNED(emulated_runtime) m = emulated_runtime_new(1, false, (int64_t)80 << 20);
     unsigned char *pinned = m->ops->allocate_host(m, 64);
     void *x = m->ops->allocate(m, 64);
     for (int waits = 1; waits >= 0; waits--) {
@@ -214,5 +209,4 @@ TEST(a_host_that_does_not_wait)
     followed_clear();
     stream_queue_reset();
     m->ops->release_host(m, pinned);
-    emulated_runtime_free(m);
 }

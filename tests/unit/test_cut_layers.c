@@ -51,32 +51,29 @@ static double largest_load(const sp_layout *layout, const double *beside, const 
     return most;
 }
 
-TEST(the_largest_load_is_the_least_possible)
+TEST_ROUNDS(the_largest_load_is_the_least_possible, 5, 400)
 {
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 400; round++) {
-        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(&prng, 3), .dp = 1};
-        layout.chunks = 1 + prng_below(&prng, 2);
-        layout.placement = layout.chunks == 2 && round % 2 == 0 ? SP_PLACE_V : (sp_placement)0;
-        int count = 1 + prng_below(&prng, 12);
-        double first = 3.0 * sp_prng_uniform(&prng);
-        double last = 3.0 * sp_prng_uniform(&prng);
-        double beside[MOST_STAGES] = {first};
-        int layers[MOST_STAGES];
-        int pp_rank, chunk, sum = 0;
-        sp_layout_locate(&layout, sp_layout_vstages(&layout) - 1, &pp_rank, &chunk);
-        beside[pp_rank] += last;
-        bool limited = round % 3 == 0;
-        allowance small = {.layout = &layout, .most = limited ? prng_below(&prng, 3) : count};
-        assert_true(sp_layout_level(&layout, count, first, last, limited ? rank_0_is_small : NULL,
-                                    &small, layers));
-        for (int s = 0; s < sp_layout_vstages(&layout); s++) {
-            sum += layers[s];
-        }
-        assert_int_equal(sum, count);
-        assert_within(largest_load(&layout, beside, layers),
-                      best_load(beside, layout.pp, count, small.most), 1e-9);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(prng, 3), .dp = 1};
+    layout.chunks = 1 + prng_below(prng, 2);
+    layout.placement = layout.chunks == 2 && round % 2 == 0 ? SP_PLACE_V : (sp_placement)0;
+    int count = 1 + prng_below(prng, 12);
+    double first = 3.0 * sp_prng_uniform(prng);
+    double last = 3.0 * sp_prng_uniform(prng);
+    double beside[MOST_STAGES] = {first};
+    int layers[MOST_STAGES];
+    int pp_rank, chunk, sum = 0;
+    sp_layout_locate(&layout, sp_layout_vstages(&layout) - 1, &pp_rank, &chunk);
+    beside[pp_rank] += last;
+    bool limited = round % 3 == 0;
+    allowance small = {.layout = &layout, .most = limited ? prng_below(prng, 3) : count};
+    assert_true(sp_layout_level(&layout, count, first, last, limited ? rank_0_is_small : NULL,
+                                &small, layers));
+    for (int s = 0; s < sp_layout_vstages(&layout); s++) {
+        sum += layers[s];
     }
+    assert_int_equal(sum, count);
+    assert_within(largest_load(&layout, beside, layers),
+                  best_load(beside, layout.pp, count, small.most), 1e-9);
 }
 
 // ---- loads of layers that differ ----
@@ -662,8 +659,7 @@ TEST(kinds_of_layers_count_by_their_own_time)
     double best_ms = HUGE_VAL;
     int best = 0;
     for (int first = 1; first < 9; first++) {
-        char cut[64];
-        snprintf(cut, sizeof cut, ", 'stage_layers': [%d, %d]", first, 9 - first);
+        const char *cut = json_text(", 'stage_layers': [%d, %d]", first, 9 - first);
         outcome stated = simulate(format, cut);
         best = counted_ms(&stated) < best_ms ? first : best;
         best_ms = fmin(best_ms, counted_ms(&stated));

@@ -51,83 +51,70 @@ static bool is_before(const sp_draft_tree *tree, int a, int b)
 }
 
 // K children of the root, then K of each of K nodes (EAGLE-2, section 4.1).
-TEST(layers_have_their_nodes)
+TEST_ROUNDS(layers_have_their_nodes, 1, ROUNDS)
 {
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < ROUNDS; round++) {
-        drawn_tree drawn = draw_tree(&prng);
-        int k = drawn.top_k;
-        assert_int_equal(drawn.tree.count, 1 + k + (drawn.depth - 1) * k * k);
-        assert_int_equal(drawn.tree.nodes[0].token, 7);
-        for (int i = 1; i < drawn.tree.count; i++) {
-            const sp_draft_node *node = &drawn.tree.nodes[i];
-            const sp_draft_node *parent = &drawn.tree.nodes[node->parent];
-            assert_true(node->parent < i);
-            assert_int_equal(node->depth, parent->depth + 1);
-            assert_true(node->value <= parent->value);
-        }
-        sp_draft_tree_fini(&drawn.tree);
+    drawn_tree drawn = draw_tree(prng);
+    int k = drawn.top_k;
+    assert_int_equal(drawn.tree.count, 1 + k + (drawn.depth - 1) * k * k);
+    assert_int_equal(drawn.tree.nodes[0].token, 7);
+    for (int i = 1; i < drawn.tree.count; i++) {
+        const sp_draft_node *node = &drawn.tree.nodes[i];
+        const sp_draft_node *parent = &drawn.tree.nodes[node->parent];
+        assert_true(node->parent < i);
+        assert_int_equal(node->depth, parent->depth + 1);
+        assert_true(node->value <= parent->value);
     }
+    sp_draft_tree_fini(&drawn.tree);
 }
 
 // Counting, for each node of the deepest layer, those before it.
-TEST(the_best_of_a_layer_grow_on)
+TEST_ROUNDS(the_best_of_a_layer_grow_on, 2, ROUNDS)
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < ROUNDS; round++) {
-        drawn_tree drawn = draw_tree(&prng);
-        const sp_draft_tree *tree = &drawn.tree;
-        for (int i = 0; i < tree->count; i++) {
-            int before = 0;
-            for (int j = 0; j < tree->count; j++) {
-                before += tree->nodes[j].depth == drawn.depth && is_before(tree, j, i);
-            }
-            bool deepest = tree->nodes[i].depth == drawn.depth;
-            if (deepest && before < drawn.top_k) {
-                assert_int_equal(tree->frontier[before], i);
-            }
+    drawn_tree drawn = draw_tree(prng);
+    const sp_draft_tree *tree = &drawn.tree;
+    for (int i = 0; i < tree->count; i++) {
+        int before = 0;
+        for (int j = 0; j < tree->count; j++) {
+            before += tree->nodes[j].depth == drawn.depth && is_before(tree, j, i);
         }
-        assert_int_equal(sp_draft_tree_best_leaf(tree), tree->frontier[0]);
-        sp_draft_tree_fini(&drawn.tree);
+        bool deepest = tree->nodes[i].depth == drawn.depth;
+        if (deepest && before < drawn.top_k) {
+            assert_int_equal(tree->frontier[before], i);
+        }
     }
+    assert_int_equal(sp_draft_tree_best_leaf(tree), tree->frontier[0]);
+    sp_draft_tree_fini(&drawn.tree);
 }
 
-TEST(the_best_nodes_are_a_tree)
+TEST_ROUNDS(the_best_nodes_are_a_tree, 3, ROUNDS)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < ROUNDS; round++) {
-        drawn_tree drawn = draw_tree(&prng);
-        sp_draft_tree *tree = &drawn.tree;
-        int most = 1 + prng_below(&prng, 80);
-        sp_draft_tree_rank(tree, most);
-        assert_int_equal(tree->ranked, most < tree->count ? most : tree->count);
-        assert_int_equal(tree->place[0], 0);
-        for (int i = 0; i < tree->count; i++) {
-            int before = 0;
-            for (int j = 0; j < tree->count; j++) {
-                before += is_before(tree, j, i);
-            }
-            assert_int_equal(tree->place[i], before < tree->ranked ? before : tree->ranked);
-            if (i > 0 && tree->place[i] < tree->ranked) {
-                assert_true(tree->place[tree->nodes[i].parent] < tree->place[i]);
-            }
+    drawn_tree drawn = draw_tree(prng);
+    sp_draft_tree *tree = &drawn.tree;
+    int most = 1 + prng_below(prng, 80);
+    sp_draft_tree_rank(tree, most);
+    assert_int_equal(tree->ranked, most < tree->count ? most : tree->count);
+    assert_int_equal(tree->place[0], 0);
+    for (int i = 0; i < tree->count; i++) {
+        int before = 0;
+        for (int j = 0; j < tree->count; j++) {
+            before += is_before(tree, j, i);
         }
-        sp_draft_tree_fini(tree);
+        assert_int_equal(tree->place[i], before < tree->ranked ? before : tree->ranked);
+        if (i > 0 && tree->place[i] < tree->ranked) {
+            assert_true(tree->place[tree->nodes[i].parent] < tree->place[i]);
+        }
     }
+    sp_draft_tree_fini(tree);
 }
 
 // Rows of K equal confidences have log K each, and no row has more; certain rows have none.
-TEST(entropy_is_bounded)
+TEST_ROUNDS(entropy_is_bounded, 4, ROUNDS)
 {
-    sp_prng prng = prng_seeded(4);
-    for (int round = 0; round < ROUNDS; round++) {
-        drawn_tree drawn = draw_tree(&prng);
-        double entropy =
-            sp_draft_tree_path_entropy(&drawn.tree, sp_draft_tree_best_leaf(&drawn.tree));
-        assert_true(entropy >= 0.0);
-        assert_true(entropy <= drawn.depth * log(drawn.top_k) + 1e-9);
-        sp_draft_tree_fini(&drawn.tree);
-    }
+    drawn_tree drawn = draw_tree(prng);
+    double entropy = sp_draft_tree_path_entropy(&drawn.tree, sp_draft_tree_best_leaf(&drawn.tree));
+    assert_true(entropy >= 0.0);
+    assert_true(entropy <= drawn.depth * log(drawn.top_k) + 1e-9);
+    sp_draft_tree_fini(&drawn.tree);
 }
 
 static double entropy_of_rows(double confidence, double factor)

@@ -123,24 +123,21 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
     return status;
 }
 
-TEST(samples_once_within_room_without_deadlock)
+TEST_ROUNDS(samples_once_within_room_without_deadlock, 51, test_draws(24))
 {
     static const int ranks[] = {1, 2, 3, 6, 8, 16};
-    sp_prng prng = prng_seeded(51);
-    for (int round = 0; round < test_draws(24); round++) {
-        static bench b;
-        int pp = round % 2 == 0 ? 4 : 1;
-        bench_init(&b, pp, ranks[round % 6], 200 + (int64_t)sp_prng_below(&prng, 20000));
-        random_batch(&prng, &b);
-        for (int i = 0; strategies[i] != NULL; i++) {
-            AUTO(sp_packing) packing;
-            must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, ERR));
-            assert_valid(&b, strategies[i], &packing);
-            assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
-            assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
-        }
-        bench_fini(&b);
+    static bench b;
+    int pp = round % 2 == 0 ? 4 : 1;
+    bench_init(&b, pp, ranks[round % 6], 200 + (int64_t)sp_prng_below(prng, 20000));
+    random_batch(prng, &b);
+    for (int i = 0; strategies[i] != NULL; i++) {
+        AUTO(sp_packing) packing;
+        must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, ERR));
+        assert_valid(&b, strategies[i], &packing);
+        assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
+        assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
     }
+    bench_fini(&b);
 }
 
 // Ranks of every sample's pack.
@@ -216,38 +213,35 @@ static double squares_of(const bench *b, const sp_packing *packing, const sp_pac
 // hbp: a pack is of the shortest length that holds its samples; of one length no two packs that
 // follow each other could be one, as first fit guarantees; those with more attention come first;
 // and no rank has more than one pack of a length more than another.
-TEST(lengths_of_packs_have_ranks_of_their_own)
+TEST_ROUNDS(lengths_of_packs_have_ranks_of_their_own, 61, 60)
 {
     static const int ranks[] = {1, 2, 4, 8, 16};
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 60; round++) {
-        static bench b;
-        sp_packing packing;
-        int dp = ranks[round % 5];
-        int of_rank[MOST_RANKS] = {0};
-        bench_init(&b, 1, dp, 200 + (int64_t)sp_prng_below(&prng, 20000));
-        random_batch(&prng, &b);
-        must_succeed(pack(&b, "hbp", &packing, ERR));
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
-                int64_t tokens = b.tokens[packing.forward.slices[s].sample];
-                assert_int_equal(sp_i_merged_degree(tokens, rank_tokens(&b), dp), p->dp_count);
-            }
-            if (k > 0 && p[-1].dp_count == p->dp_count) {
-                assert_true(squares_of(&b, &packing, p) <= squares_of(&b, &packing, &p[-1]));
-                assert_true(p->tokens + p[-1].tokens > rank_tokens(&b) * p->dp_count);
-            }
-            for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
-                of_rank[r]++;
-            }
+    static bench b;
+    sp_packing packing;
+    int dp = ranks[round % 5];
+    int of_rank[MOST_RANKS] = {0};
+    bench_init(&b, 1, dp, 200 + (int64_t)sp_prng_below(prng, 20000));
+    random_batch(prng, &b);
+    must_succeed(pack(&b, "hbp", &packing, ERR));
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            int64_t tokens = b.tokens[packing.forward.slices[s].sample];
+            assert_int_equal(sp_i_merged_degree(tokens, rank_tokens(&b), dp), p->dp_count);
         }
-        for (int r = 1; r < dp; r++) {
-            assert_true(abs(of_rank[r] - of_rank[0]) <= 1);
+        if (k > 0 && p[-1].dp_count == p->dp_count) {
+            assert_true(squares_of(&b, &packing, p) <= squares_of(&b, &packing, &p[-1]));
+            assert_true(p->tokens + p[-1].tokens > rank_tokens(&b) * p->dp_count);
         }
-        sp_packing_fini(&packing);
-        bench_fini(&b);
+        for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
+            of_rank[r]++;
+        }
     }
+    for (int r = 1; r < dp; r++) {
+        assert_true(abs(of_rank[r] - of_rank[0]) <= 1);
+    }
+    sp_packing_fini(&packing);
+    bench_fini(&b);
 }
 
 // Packs on random aligned blocks: 1F1B runs them in the order of descending degree, while in their
@@ -270,7 +264,7 @@ TEST(random_groups_in_order)
                 degree = sp_i_merged_next(degree, dp);
             }
             int first = degree * prng_below(&prng, dp / degree);
-            assert_true(sp_pack_list_begin(&packing.forward, first, degree));
+            sp_pack_list_begin(&packing.forward, first, degree);
             sp_i_add_sample(&packing, (int32_t)i);
         }
         sp_status before = plan_status(&b, SP_SCHEDULE_1F1B, &packing);
@@ -404,29 +398,26 @@ static void random_problem(sp_prng *prng, int ranks, size_t most, int64_t *token
 }
 
 // Never slower than one group of all ranks for the same micro-batches: static SP.
-TEST(flexsp_at_most_static)
+TEST_ROUNDS(flexsp_at_most_static, 61, 200)
 {
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 200; round++) {
-        int64_t tokens[60];
-        sp_i_flexsp_problem p;
-        AUTO(sp_i_flexsp_plan) plan;
-        random_problem(&prng, 1 << sp_prng_below(&prng, 6), 60, tokens, &p);
-        assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
-        const sp_i_flexsp_time *all = &p.times[p.degrees - 1];
-        double together = plan.microbatches * all->per_pack;
-        int64_t held[64 * 60] = {0};
-        for (size_t i = 0; i < p.count; i++) {
-            double n = (double)tokens[i];
-            together += (all->per_square * n + all->per_token) * n;
-            held[plan.group_of[i]] += tokens[i];
-        }
-        for (size_t g = 0; g < plan.group_count; g++) {
-            assert_true(held[g] > 0 && held[g] <= p.rank_tokens * plan.groups[g].degree);
-            assert_int_equal(plan.groups[g].first_rank % plan.groups[g].degree, 0);
-        }
-        assert_true(plan.time <= together * (1.0 + 1e-9));
+    int64_t tokens[60];
+    sp_i_flexsp_problem p;
+    AUTO(sp_i_flexsp_plan) plan;
+    random_problem(prng, 1 << sp_prng_below(prng, 6), 60, tokens, &p);
+    assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
+    const sp_i_flexsp_time *all = &p.times[p.degrees - 1];
+    double together = plan.microbatches * all->per_pack;
+    int64_t held[64 * 60] = {0};
+    for (size_t i = 0; i < p.count; i++) {
+        double n = (double)tokens[i];
+        together += (all->per_square * n + all->per_token) * n;
+        held[plan.group_of[i]] += tokens[i];
     }
+    for (size_t g = 0; g < plan.group_count; g++) {
+        assert_true(held[g] > 0 && held[g] <= p.rank_tokens * plan.groups[g].degree);
+        assert_int_equal(plan.groups[g].first_rank % plan.groups[g].degree, 0);
+    }
+    assert_true(plan.time <= together * (1.0 + 1e-9));
 }
 
 // No two of these samples fit all ranks together. Work grows with samples, not with their square:
@@ -543,25 +534,22 @@ TEST(flexsp_out_of_time)
 }
 
 // Times that no double holds side by side defeat the integer program, not the strategy.
-TEST(flexsp_with_any_times)
+TEST_ROUNDS(flexsp_with_any_times, 73, test_draws(400))
 {
-    sp_prng prng = prng_seeded(73);
-    for (int round = 0; round < test_draws(400); round++) {
-        int64_t tokens[60];
-        sp_i_flexsp_problem p;
-        AUTO(sp_i_flexsp_plan) plan, searched;
-        random_problem(&prng, 4 << sp_prng_below(&prng, 3), 60, tokens, &p);
-        for (int k = 0; k < p.degrees; k++) {
-            p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 30.0);
-            p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(&prng) - 20.0);
-            p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 20.0);
-        }
-        must_succeed(sp_i_flexsp_solve(&p, &searched, ERR));
-        p.time_limit_ms = SP_I_NO_TIME_LIMIT;
-        p.iteration_limit = 500;
-        must_succeed(sp_i_flexsp_solve(&p, &plan, ERR));
-        assert_true(plan.time <= searched.time);
+    int64_t tokens[60];
+    sp_i_flexsp_problem p;
+    AUTO(sp_i_flexsp_plan) plan, searched;
+    random_problem(prng, 4 << sp_prng_below(prng, 3), 60, tokens, &p);
+    for (int k = 0; k < p.degrees; k++) {
+        p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(prng) - 30.0);
+        p.times[k].per_token = pow(10.0, 30.0 * sp_prng_uniform(prng) - 20.0);
+        p.times[k].per_pack = pow(10.0, 40.0 * sp_prng_uniform(prng) - 20.0);
     }
+    must_succeed(sp_i_flexsp_solve(&p, &searched, ERR));
+    p.time_limit_ms = SP_I_NO_TIME_LIMIT;
+    p.iteration_limit = 500;
+    must_succeed(sp_i_flexsp_solve(&p, &plan, ERR));
+    assert_true(plan.time <= searched.time);
 }
 
 // ---- what is refused ----
@@ -614,7 +602,7 @@ TEST(groups_of_packs_and_zones)
     static const int expected[] = {1, 0, 1, 3};
     sp_i_group_starts_init(&starts, &scenario);
     for (int k = 0; k < 4; k++) {
-        assert_true(sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2));
+        sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2);
     }
     // Of ranks 0 and 1 together, which have a group, 4 and 5, 4 to 7, 4 and 5 again, 3, and 6 and
     // 7, which start beside 4 and 5.

@@ -59,7 +59,7 @@ static double microbatch_s(fixture *f, int64_t tokens, size_t count)
 {
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, &f->batch, 1);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_pack_list_begin(&packing.forward, 0, 1);
     for (size_t i = 0; i < count; i++) {
         sp_slice slice = {.sample = (int32_t)i, .tokens = tokens, .computed_tokens = tokens};
         sp_pack_list_add(&packing.forward, slice, true);
@@ -120,30 +120,27 @@ static void assert_sorted_groups(const fixture *f, const sp_packing *packing)
 
 // Up to eight samples every size of a micro-batch has a price of its own; the search may stop
 // (c-1)/250 of the longest sample's time short of the optimum.
-TEST(no_cut_is_better)
+TEST_ROUNDS(no_cut_is_better, 5, 60)
 {
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 60; round++) {
-        AUTO(fixture) f;
-        AUTO(sp_packing) packing;
-        fixture_init(&f, &prng);
-        must_succeed(sp_strategy_pack(sp_strategy_find("dynapipe"), &f.input, &packing, ERR));
-        assert_sorted_groups(&f, &packing);
-        double sum_s = 0.0, longest_s = 0.0;
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            double s = sp_cost_model_pack_s(&f.cost, &packing.forward, &packing.forward.packs[k]);
-            sum_s += s;
-            longest_s = fmax(longest_s, s);
-        }
-        double best_s = best_cut_s(&f);
-        int64_t longest_first[MOST_SAMPLES];
-        sort_descending(&f, longest_first);
-        double slack_s = (f.scenario.layout.pp - 1) * microbatch_s(&f, longest_first[0], 1) / 250.0;
-        // Times are rounded to ns.
-        double found_s = objective_s(&f, sum_s, longest_s);
-        assert_true(found_s >= best_s * (1.0 - 1e-12));
-        assert_true(found_s <= best_s + slack_s + 1e-7);
+    AUTO(fixture) f;
+    AUTO(sp_packing) packing;
+    fixture_init(&f, prng);
+    must_succeed(sp_strategy_pack(sp_strategy_find("dynapipe"), &f.input, &packing, ERR));
+    assert_sorted_groups(&f, &packing);
+    double sum_s = 0.0, longest_s = 0.0;
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        double s = sp_cost_model_pack_s(&f.cost, &packing.forward, &packing.forward.packs[k]);
+        sum_s += s;
+        longest_s = fmax(longest_s, s);
     }
+    double best_s = best_cut_s(&f);
+    int64_t longest_first[MOST_SAMPLES];
+    sort_descending(&f, longest_first);
+    double slack_s = (f.scenario.layout.pp - 1) * microbatch_s(&f, longest_first[0], 1) / 250.0;
+    // Times are rounded to ns.
+    double found_s = objective_s(&f, sum_s, longest_s);
+    assert_true(found_s >= best_s * (1.0 - 1e-12));
+    assert_true(found_s <= best_s + slack_s + 1e-7);
 }
 
 static void put_scenario(char *text, const char *limit, const char *lengths)
@@ -164,8 +161,7 @@ TEST(microbatches_fit_memory)
     const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
     for (size_t i = 0; i < sizeof limits_gib / sizeof limits_gib[0]; i++) {
         char text[RUN_TEXT] = "";
-        char limit[64];
-        snprintf(limit, sizeof limit, "'limit_gib': %g", limits_gib[i]);
+        const char *limit = json_text("'limit_gib': %g", limits_gib[i]);
         put_scenario(text, limit, "[700, 650, 30, 80, 90, 100, 500, 20, 60, 400]");
         SCENARIO_RUN(r, text, &run_verified);
         assert_string_equal(r.result.strategy, "dynapipe");
@@ -291,25 +287,22 @@ static double best_sharing(const double *weight, size_t n, int parts)
 
 // Michiels, Korst, Aarts and van Leeuwen (Performance ratios for the Karmarkar-Karp differencing
 // method, 2003): at most 4/3 - 1/(3m) of the optimum for m parts.
-TEST(sharing_within_its_bound)
+TEST_ROUNDS(sharing_within_its_bound, 11, 400)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 400; round++) {
-        double weight[8];
-        int part[8];
-        size_t n = 1 + (size_t)sp_prng_below(&prng, 7);
-        int parts = 1 + prng_below(&prng, 4);
-        for (size_t i = 0; i < n; i++) {
-            weight[i] = (double)sp_prng_below(&prng, 100);
-        }
-        sp_i_karmarkar_karp(weight, n, parts, part);
-        for (size_t i = 0; i < n; i++) {
-            assert_true(part[i] >= 0 && part[i] < parts);
-        }
-        double bound = 4.0 / 3.0 - 1.0 / (3.0 * parts);
-        assert_true(heaviest(weight, n, part) <=
-                    bound * best_sharing(weight, n, parts) * (1.0 + 1e-12));
+    double weight[8];
+    int part[8];
+    size_t n = 1 + (size_t)sp_prng_below(prng, 7);
+    int parts = 1 + prng_below(prng, 4);
+    for (size_t i = 0; i < n; i++) {
+        weight[i] = (double)sp_prng_below(prng, 100);
     }
+    sp_i_karmarkar_karp(weight, n, parts, part);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(part[i] >= 0 && part[i] < parts);
+    }
+    double bound = 4.0 / 3.0 - 1.0 / (3.0 * parts);
+    assert_true(heaviest(weight, n, part) <=
+                bound * best_sharing(weight, n, parts) * (1.0 + 1e-12));
 }
 
 // The example of Korf (A complete anytime algorithm for number partitioning, 1998, section 2.3):

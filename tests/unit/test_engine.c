@@ -1,6 +1,5 @@
 // The engine against igraph's longest path (a second method, --verify), its own unfolded self, and
 // hand-made plans.
-#include "sim/base/alloc.h"
 #include "sim/verify/dependency_graph.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -31,29 +30,26 @@ static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics 
 }
 
 // Random costs, all schedules: the run itself checks the longest path and that memory drains.
-TEST(random_plans_verify)
+TEST_ROUNDS(random_plans_verify, 11, 60)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 60; round++) {
-        sp_layout layout = {.tp = 1, .cp = 1};
-        layout.pp = 2 + prng_below(&prng, 5);
-        layout.dp = 1 + prng_below(&prng, 3);
-        sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1);
-        layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
-        AUTO(sp_packing) packing;
-        AUTO(sp_plan) plan;
-        AUTO(sp_step_costs) costs;
-        AUTO(simulated_plan) s;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 12), ERR));
-        random_costs(&prng, &layout, &packing, 0, &costs);
-        costs.blocking_transfers = round % 2 == 1;
-        generate(kind, &layout, &packing, &plan);
-        simulate(&plan, &costs, false, &s);
-        // Trivial bounds: no rank is busier than the makespan; the longest chain of one pack fits.
-        for (int64_t r = 0; r < s.metrics.rank_count; r++) {
-            assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
-            assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
-        }
+    sp_layout layout = {.tp = 1, .cp = 1};
+    layout.pp = 2 + prng_below(prng, 5);
+    layout.dp = 1 + prng_below(prng, 3);
+    sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(prng, SP_SCHEDULE_INTERLEAVED + 1);
+    layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(prng, 3) : 1;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
+    uniform_packing(&packing, layout.dp, 1 + prng_below(prng, 12));
+    random_costs(prng, &layout, &packing, 0, &costs);
+    costs.blocking_transfers = round % 2 == 1;
+    generate(kind, &layout, &packing, &plan);
+    simulate(&plan, &costs, false, &s);
+    // Trivial bounds: no rank is busier than the makespan; the longest chain of one pack fits.
+    for (int64_t r = 0; r < s.metrics.rank_count; r++) {
+        assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
+        assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
     }
 }
 
@@ -67,7 +63,7 @@ TEST(folding_changes_nothing)
         AUTO(sp_plan) plan;
         AUTO(sp_step_costs) costs;
         AUTO(simulated_plan) folded, unfolded;
-        must_succeed(uniform_packing(&packing, layout.dp, 9, ERR));
+        uniform_packing(&packing, layout.dp, 9);
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
         generate(SP_SCHEDULE_1F1B, &layout, &packing, &plan);
@@ -109,7 +105,7 @@ TEST(unlike_ranks_stay_apart)
     AUTO(sp_plan) plan;
     AUTO(sp_step_costs) costs;
     AUTO(simulated_plan) s;
-    must_succeed(uniform_packing(&packing, layout.dp, 4, ERR));
+    uniform_packing(&packing, layout.dp, 4);
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
     costs.action[SP_ACTION_F][4 * (size_t)costs.classes].compute_ns += 1;
@@ -144,7 +140,7 @@ TEST(deadlock_is_named)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     AUTO(sp_packing) packing;
     AUTO(sp_plan) plan;
-    must_succeed(uniform_packing(&packing, 1, 2, ERR));
+    uniform_packing(&packing, 1, 2);
     sp_plan_init(&plan, &layout, &packing);
     plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
     plan_add_actions(&plan, 0, 1, "F0 F1 B0 B1");
@@ -175,15 +171,15 @@ static void make_regrouped(sp_batch *batch, sp_packing *packing)
     sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
     sp_slice second = {.sample = 0, .begin = 4, .tokens = 4, .computed_tokens = 4};
     sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
-    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    sp_pack_list_begin(&packing->forward, 0, 1);
     sp_pack_list_add(&packing->forward, first, false);
     sp_pack_list_add(&packing->forward, whole, true);
-    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    sp_pack_list_begin(&packing->forward, 0, 1);
     sp_pack_list_add(&packing->forward, second, true);
-    assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
+    sp_pack_list_begin(&packing->backward, 0, 1);
     sp_pack_list_add(&packing->backward, second, true);
     sp_pack_list_add(&packing->backward, whole, true);
-    assert_true(sp_pack_list_begin(&packing->backward, 0, 1));
+    sp_pack_list_begin(&packing->backward, 0, 1);
     sp_pack_list_add(&packing->backward, first, false);
 }
 
@@ -247,7 +243,7 @@ TEST(merged_packs_meet)
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
     for (int k = 0; k < 3; k++) {
-        assert_true(pack_sample(&packing.forward, first[k], ranks[k], k, tokens[k]));
+        pack_sample(&packing.forward, first[k], ranks[k], k, tokens[k]);
     }
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
@@ -277,7 +273,7 @@ TEST(critical_path_adds_up)
     AUTO(sp_plan) plan;
     AUTO(sp_step_costs) costs;
     AUTO(simulated_plan) s;
-    must_succeed(uniform_packing(&packing, 1, 8, ERR));
+    uniform_packing(&packing, 1, 8);
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
@@ -306,7 +302,7 @@ TEST(plans_that_are_too_large_are_refused)
     AUTO(sp_plan) plan;
     sp_packing_init(&packing, NULL, layout.dp);
     for (int k = 0; k < 33; k++) {
-        assert_true(sp_pack_list_begin(&packing.forward, 0, layout.dp));
+        sp_pack_list_begin(&packing.forward, 0, layout.dp);
     }
     sp_plan_init(&plan, &layout, &packing);
     must_fail(sp_schedule_generate(&spec, NULL, "test", &plan, ERR), SP_ERR_LIMIT,
@@ -320,8 +316,7 @@ TEST(graphml_is_complete)
     uniform_case c = {
         .kind = SP_SCHEDULE_1F1B, .pp = 3, .dp = 2, .microbatches = 4, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {0};
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &options, &step);
+    UNIFORM_STEP(step, &c, &options);
     sp_structure *structure = NULL;
     must_succeed(sp_structure_new(&step.plan, &step.costs, NULL, &structure, ERR));
     FILE *file = tmpfile();
@@ -351,7 +346,7 @@ TEST(explicit_recompute)
     AUTO(sp_plan) plan;
     AUTO(sp_step_costs) costs;
     AUTO(simulated_plan) s;
-    must_succeed(uniform_packing(&packing, 1, 1, ERR));
+    uniform_packing(&packing, 1, 1);
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.action[SP_ACTION_R][0] = costs.action[SP_ACTION_F][0];
     costs.action[SP_ACTION_B][0].compute_ns += costs.action[SP_ACTION_R][0].compute_ns;

@@ -1,5 +1,4 @@
 // The end of a step: reductions, optimizer and gathers, and what of them other work hides.
-#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -267,8 +266,7 @@ TEST(every_exchange_names_its_algorithm)
         c.memory.stack.hide_gradient_reduce = i / 2 % 2 != 0;
         c.memory.stack.bucketed_epilogue = i / 4 % 2 != 0;
         c.memory.stack.bucket_bytes = i / 8 != 0 ? 3e5 : 0.0;
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_op_timer timer = {.cluster = &step.cluster, .profile = &step.profile};
         sp_group group = sp_cluster_group(&step.cluster, &step.of.layout, SP_DIM_DP_CP);
         sp_collective kind = i % 2 == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
@@ -434,7 +432,7 @@ static void random_case_make(random_case *c, sp_prng *prng)
     c->layout.dp = 1 + prng_below(prng, 3);
     c->layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(prng, 3) : 1;
     int m = c->layout.pp * (1 + prng_below(prng, 3));
-    must_succeed(uniform_packing(&c->packing, c->layout.dp, m, ERR));
+    uniform_packing(&c->packing, c->layout.dp, m);
     sp_plan_init(&c->plan, &c->layout, &c->packing);
     must_succeed(sp_schedule_generate(&spec, NULL, "test", &c->plan, ERR));
     random_costs(prng, &c->layout, &c->packing, 0, &c->costs);
@@ -452,7 +450,6 @@ static void draw_buckets(random_case *c, sp_prng *prng, int64_t most_ns)
     size_t count = (size_t)sp_layout_vstages(&c->layout);
     sp_free(c->costs.buckets);
     c->costs.buckets = sp_calloc(count, sizeof *c->costs.buckets);
-    assert_non_null(c->costs.buckets);
     for (size_t i = 0; i < count; i++) {
         int64_t n = 1 + (int64_t)sp_prng_below(prng, 9);
         int64_t ns = (int64_t)sp_prng_below(prng, (uint64_t)most_ns + 1);
@@ -514,58 +511,52 @@ static double one_by_one_ns(const random_case *c, const sp_timeline *timeline, i
 
 // Against buckets simulated one by one; the exposed part is never negative, and is at most the
 // whole reduction.
-TEST(random_buckets)
+TEST_ROUNDS(random_buckets, 29, 200)
 {
-    sp_prng prng = prng_seeded(29);
-    for (int round = 0; round < 200; round++) {
-        AUTO(random_case) c;
-        random_case_make(&c, &prng);
-        draw_buckets(&c, &prng, round % 2 == 0 ? 500 : 5000);
-        AUTO(sp_timeline) timeline;
-        simulate(&c, &timeline);
-        for (size_t i = 0; i < timeline.rank_count; i++) {
-            const sp_rank_timeline *rank = &timeline.ranks[i];
-            int64_t all_ns = 0;
-            for (int v = 0; v < c.layout.chunks; v++) {
-                all_ns += c.costs.buckets[rank->pp * c.layout.chunks + v].total_ns;
-            }
-            int64_t after_ns = c.costs.ranks[rank->pp].epilogue.grad_reduce_ns;
-            int64_t exposed_ns = rank->reduce_end_ns - after_ns - rank->reduce_start_ns;
-            assert_true(exposed_ns >= 0 && exposed_ns <= all_ns);
-            assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
-            double expected_ns =
-                fmax(one_by_one_ns(&c, &timeline, rank->pp), (double)rank->reduce_start_ns);
-            assert_within((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
+    AUTO(random_case) c;
+    random_case_make(&c, prng);
+    draw_buckets(&c, prng, round % 2 == 0 ? 500 : 5000);
+    AUTO(sp_timeline) timeline;
+    simulate(&c, &timeline);
+    for (size_t i = 0; i < timeline.rank_count; i++) {
+        const sp_rank_timeline *rank = &timeline.ranks[i];
+        int64_t all_ns = 0;
+        for (int v = 0; v < c.layout.chunks; v++) {
+            all_ns += c.costs.buckets[rank->pp * c.layout.chunks + v].total_ns;
         }
+        int64_t after_ns = c.costs.ranks[rank->pp].epilogue.grad_reduce_ns;
+        int64_t exposed_ns = rank->reduce_end_ns - after_ns - rank->reduce_start_ns;
+        assert_true(exposed_ns >= 0 && exposed_ns <= all_ns);
+        assert_true(rank->reduce_start_ns >= rank->spans[rank->count - 1].end_ns);
+        double expected_ns =
+            fmax(one_by_one_ns(&c, &timeline, rank->pp), (double)rank->reduce_start_ns);
+        assert_within((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
     }
 }
 
 // Buckets of no time change nothing; the same reductions cost no less without overlap; folding
 // alike ranks changes no end.
-TEST(overlap_never_costs)
+TEST_ROUNDS(overlap_never_costs, 31, 100)
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < 100; round++) {
-        AUTO(random_case) c;
-        AUTO(sp_timeline) apart, timeline;
-        random_case_make(&c, &prng);
-        simulate(&c, &apart);
-        draw_buckets(&c, &prng, 0);
-        simulate(&c, &timeline);
-        assert_int_equal(timeline.iteration_ns, apart.iteration_ns);
-        sp_timeline_fini(&timeline);
-        sp_timeline_fini(&apart);
-        draw_buckets(&c, &prng, 3000);
-        simulate(&c, &timeline);
-        AUTO_FREE sp_bucket_cost *drawn = c.costs.buckets;
-        c.costs.buckets = NULL;
-        for (int r = 0; r < c.layout.pp; r++) {
-            for (int v = 0; v < c.layout.chunks; v++) {
-                c.costs.ranks[r].epilogue.grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
-            }
+    AUTO(random_case) c;
+    AUTO(sp_timeline) apart, timeline;
+    random_case_make(&c, prng);
+    simulate(&c, &apart);
+    draw_buckets(&c, prng, 0);
+    simulate(&c, &timeline);
+    assert_int_equal(timeline.iteration_ns, apart.iteration_ns);
+    sp_timeline_fini(&timeline);
+    sp_timeline_fini(&apart);
+    draw_buckets(&c, prng, 3000);
+    simulate(&c, &timeline);
+    AUTO_FREE sp_bucket_cost *drawn = c.costs.buckets;
+    c.costs.buckets = NULL;
+    for (int r = 0; r < c.layout.pp; r++) {
+        for (int v = 0; v < c.layout.chunks; v++) {
+            c.costs.ranks[r].epilogue.grad_reduce_ns += drawn[r * c.layout.chunks + v].total_ns;
         }
-        simulate(&c, &apart);
-        assert_true(timeline.iteration_ns <= apart.iteration_ns);
-        assert_int_equal(timeline.makespan_ns, apart.makespan_ns);
     }
+    simulate(&c, &apart);
+    assert_true(timeline.iteration_ns <= apart.iteration_ns);
+    assert_int_equal(timeline.makespan_ns, apart.makespan_ns);
 }

@@ -1,7 +1,6 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
 
-#include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"
@@ -153,19 +152,16 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
 }
 
 // No step is faster than its lower bound, and simulating alike ranks one by one changes nothing.
-TEST(bound_holds_everywhere)
+TEST_ROUNDS(bound_holds_everywhere, 23, test_rounds(120))
 {
-    sp_prng prng = prng_seeded(23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
-    for (int round = 0; round < test_rounds(120); round++) {
-        char text[RUN_TEXT];
-        random_text(&prng, text);
-        SCENARIO_RUN(r, text, &run_verified);
-        check_result(text, &r);
-        AUTO(sp_result) other;
-        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
-        assert_same_result(text, &r.result, &other);
-    }
+    char text[RUN_TEXT];
+    random_text(prng, text);
+    SCENARIO_RUN(r, text, &run_verified);
+    check_result(text, &r);
+    AUTO(sp_result) other;
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
+    assert_same_result(text, &r.result, &other);
 }
 
 // Alike data-parallel ranks are really folded, and the counts say so.
@@ -187,37 +183,33 @@ TEST(folding_saves_work)
 
 // An evaluation goes on from the step that its strategy had judged, unless it is to be verified:
 // then it finds that step anew.
-TEST(judged_steps_are_found_anew)
+TEST_ROUNDS(judged_steps_are_found_anew, 31, test_rounds(test_draws(40)))
 {
     static const char *const kinds[] = {"slimpack", "slimpack-zb", "slimpack-symmetric"};
     static const char *const recompute[] = {"none", "full"};
     static const sp_evaluate_options plain = {.no_causes = true, .effort_percent = 10};
     static const sp_evaluate_options anew = {.engine = {.verify = true}, .effort_percent = 10};
     static const int degrees[] = {1, 2, 4};
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(test_draws(40)); round++) {
-        char text[RUN_TEXT] = "";
-        int pp = pick(&prng, degrees, 3);
-        int dp = pick(&prng, degrees, 3);
-        put_json(
-            text,
-            "{'model': {'layers': %d, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
-            "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, "
-            "'memory': {'recompute': '%s', 'limit_gib': %g}, 'strategy': {'kind': '%s'}, "
-            "'workload': {'lengths': [",
-            4 * pp, pp, dp, recompute[sp_prng_below(&prng, 2)],
-            sp_prng_below(&prng, 2) == 0 ? 2.0 + 2.0 * sp_prng_uniform(&prng) : 80.0,
-            kinds[sp_prng_below(&prng, 3)]);
-        int samples = dp + prng_below(&prng, 20);
-        for (int i = 0; i < samples; i++) {
-            put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(&prng)));
-        }
-        put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
-        SCENARIO_RUN(r, text, &anew);
-        AUTO(sp_result) other;
-        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
-        assert_same_result(text, &r.result, &other);
+    char text[RUN_TEXT] = "";
+    int pp = pick(prng, degrees, 3);
+    int dp = pick(prng, degrees, 3);
+    put_json(text,
+             "{'model': {'layers': %d, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, "
+             "'memory': {'recompute': '%s', 'limit_gib': %g}, 'strategy': {'kind': '%s'}, "
+             "'workload': {'lengths': [",
+             4 * pp, pp, dp, recompute[sp_prng_below(prng, 2)],
+             sp_prng_below(prng, 2) == 0 ? 2.0 + 2.0 * sp_prng_uniform(prng) : 80.0,
+             kinds[sp_prng_below(prng, 3)]);
+    int samples = dp + prng_below(prng, 20);
+    for (int i = 0; i < samples; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(prng)));
     }
+    put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
+    SCENARIO_RUN(r, text, &anew);
+    AUTO(sp_result) other;
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
+    assert_same_result(text, &r.result, &other);
 }
 
 // ---- plans ----
@@ -271,14 +263,11 @@ static void round_trip(const char *text)
 }
 
 // A plan that is written and read again is simulated to the same nanosecond and byte.
-TEST(plans_round_trip)
+TEST_ROUNDS(plans_round_trip, 31, test_rounds(25))
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(25); round++) {
-        char text[RUN_TEXT];
-        random_text(&prng, text);
-        round_trip(text);
-    }
+    char text[RUN_TEXT];
+    random_text(prng, text);
+    round_trip(text);
 }
 
 // A plan may leave samples out: they count for no bound, no throughput and no FLOPs, and the step
@@ -296,9 +285,8 @@ TEST(dropped_samples_count_for_nothing)
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 1);
     packing.dropped = sp_calloc(1, sizeof *packing.dropped);
-    assert_non_null(packing.dropped);
     packing.dropped[packing.dropped_count++] = 0;
-    assert_true(pack_sample(&packing.forward, 0, 1, 1, 100));
+    pack_sample(&packing.forward, 0, 1, 1, 100);
     AUTO(sp_plan) plan;
     sp_plan_init(&plan, &scenario.layout, &packing);
     must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, ERR));
@@ -425,7 +413,6 @@ TEST(unknown_strategy)
 // An error of the observer ends the evaluation.
 static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)view;
     (*(int *)context)++;
     return sp_error_set(err, SP_ERR_IO, "the disk is full");
 }
@@ -526,8 +513,6 @@ TEST(other_gpus_are_told)
 static sp_status verify_one(void *context, int worker, int job, sp_error *err)
 {
     AUTO(scenario_run) r;
-    (void)context;
-    (void)worker;
     const char *text =
         json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
                   "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "

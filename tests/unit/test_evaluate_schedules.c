@@ -18,9 +18,8 @@ static json_t *read_back(FILE *file)
 {
     long bytes = ftell(file);
     assert_true(bytes > 0);
-    AUTO_FREE char *text = malloc((size_t)bytes);
+    AUTO_FREE char *text = sp_malloc((size_t)bytes);
     json_t *root = NULL;
-    assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
     must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, ERR));

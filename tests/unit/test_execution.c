@@ -52,7 +52,6 @@ TEST(median_step_is_in_the_middle)
 static sp_status compare_views(void *context, const sp_step_view *predicted,
                                const sp_step_view *measured, sp_error *err)
 {
-    (void)err;
     int *calls = context;
     assert_int_equal(predicted->batch, *calls);
     assert_int_equal(measured->batch, *calls);

@@ -1,10 +1,11 @@
 // Experts that tokens choose unevenly: shares against closed forms and drawn tokens, the overload
 // of the fullest rank against published figures, and what a step makes of it.
-#include "sim/base/alloc.h"
 #include "sim/cost/expert_load.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
+
+OWNS(sp_expert_load)
 
 // ---- shares ----
 
@@ -78,38 +79,35 @@ static double normal(sp_prng *prng)
 }
 
 // Tokens drawn one by one.
-TEST(drawn_tokens_choose_alike)
+TEST_ROUNDS(drawn_tokens_choose_alike, 17, 6)
 {
     enum { MOST = 16, TOKENS = 40000 };
-    sp_prng prng = prng_seeded(17);
-    for (int i = 0; i < 6; i++) {
-        double bias[MOST];
-        double share[MOST];
-        int64_t chosen[MOST] = {0};
-        int experts = 4 + (int)prng_below(&prng, MOST - 3);
-        int active = 1 + (int)prng_below(&prng, 4);
+    double bias[MOST];
+    double share[MOST];
+    int64_t chosen[MOST] = {0};
+    int experts = 4 + (int)prng_below(prng, MOST - 3);
+    int active = 1 + (int)prng_below(prng, 4);
+    for (int e = 0; e < experts; e++) {
+        bias[e] = 0.5 * normal(prng);
+    }
+    for (int t = 0; t < TOKENS; t++) {
+        double logit[MOST];
         for (int e = 0; e < experts; e++) {
-            bias[e] = 0.5 * normal(&prng);
+            logit[e] = bias[e] + normal(prng);
         }
-        for (int t = 0; t < TOKENS; t++) {
-            double logit[MOST];
-            for (int e = 0; e < experts; e++) {
-                logit[e] = bias[e] + normal(&prng);
+        for (int k = 0; k < active; k++) {
+            int best = 0;
+            for (int e = 1; e < experts; e++) {
+                best = logit[e] > logit[best] ? e : best;
             }
-            for (int k = 0; k < active; k++) {
-                int best = 0;
-                for (int e = 1; e < experts; e++) {
-                    best = logit[e] > logit[best] ? e : best;
-                }
-                chosen[best]++;
-                logit[best] = -HUGE_VAL;
-            }
+            chosen[best]++;
+            logit[best] = -HUGE_VAL;
         }
-        sp_expert_shares(bias, experts, active, share);
-        for (int e = 0; e < experts; e++) {
-            double chance = 4.0 * sqrt(share[e] * (1.0 - fmin(share[e], 0.99)) / TOKENS);
-            assert_true(fabs((double)chosen[e] / TOKENS - share[e]) < chance + 0.006);
-        }
+    }
+    sp_expert_shares(bias, experts, active, share);
+    for (int e = 0; e < experts; e++) {
+        double chance = 4.0 * sqrt(share[e] * (1.0 - fmin(share[e], 0.99)) / TOKENS);
+        assert_true(fabs((double)chosen[e] / TOKENS - share[e]) < chance + 0.006);
     }
 }
 
@@ -178,7 +176,7 @@ TEST(as_full_as_drawn_tokens_make_it)
     sp_prng prng = prng_seeded(23);
     for (int i = 0; i < COUNT_OF(cases); i++) {
         forced f;
-        sp_expert_load *load =
+        OWNED(sp_expert_load) load =
             load_of(&f, cases[i].experts, cases[i].active, cases[i].ranks, cases[i].std);
         double sum = 0.0;
         double squares = 0.0;
@@ -195,7 +193,6 @@ TEST(as_full_as_drawn_tokens_make_it)
                       sum, 100.0 * error);
         assert_true(error < 0.006);
         assert_close(expected, sum, 0.02);
-        sp_expert_load_free(load);
     }
 }
 
@@ -221,7 +218,7 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
     for (int i = 0; i < COUNT_OF(rows); i++) {
         for (int s = 0; s < COUNT_OF(stds); s++) {
             forced f;
-            sp_expert_load *load =
+            OWNED(sp_expert_load) load =
                 load_of(&f, rows[i].experts, rows[i].active, rows[i].ranks, stds[s]);
             double sum = 0.0;
             double squares = 0.0;
@@ -237,7 +234,6 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
             }
             assert_true(fabs(published - sum) < 3.0 * deviation / (s > 0 ? 2.0 : 1.0) + 0.001);
             assert_close(sp_expert_load_expected(load, rows[i].tokens), sum, 0.03);
-            sp_expert_load_free(load);
         }
     }
 }
@@ -247,12 +243,12 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
 TEST(draws_repeat)
 {
     forced f;
-    sp_expert_load *anew = load_of(&f, 16, 2, 4, 0.3);
-    sp_expert_load *again = load_of(&f, 16, 2, 4, 0.3);
+    OWNED(sp_expert_load) anew = load_of(&f, 16, 2, 4, 0.3);
+    OWNED(sp_expert_load) again = load_of(&f, 16, 2, 4, 0.3);
     forced g;
-    sp_expert_load *kept = load_of(&g, 16, 2, 4, -0.3);
+    OWNED(sp_expert_load) kept = load_of(&g, 16, 2, 4, -0.3);
     f.model.expert_imbalance_seed = 2;
-    sp_expert_load *other = sp_expert_load_new(&f.model, &f.layout, &f.stage);
+    OWNED(sp_expert_load) other = sp_expert_load_new(&f.model, &f.layout, &f.stage);
     int alike = 0;
     int alike_kept = 0;
     int alike_other = 0;
@@ -267,10 +263,6 @@ TEST(draws_repeat)
     }
     assert_int_equal(alike_kept, 50);
     assert_true(alike < 5 && alike_other < 5);
-    sp_expert_load_free(anew);
-    sp_expert_load_free(again);
-    sp_expert_load_free(kept);
-    sp_expert_load_free(other);
 }
 
 // What several layers hold together differs less between ranks than what one does, and is no less
@@ -278,7 +270,7 @@ TEST(draws_repeat)
 TEST(layers_level_each_other)
 {
     forced f;
-    sp_expert_load *load = load_of(&f, 16, 2, 8, 0.5);
+    OWNED(sp_expert_load) load = load_of(&f, 16, 2, 8, 0.5);
     sp_overload one = sp_expert_load_of(load, 3, 8192);
     assert_true(one.mean == one.most && one.most == one.held);
     sp_expert_load_free(load);
@@ -288,7 +280,6 @@ TEST(layers_level_each_other)
         sp_overload all = sp_expert_load_of(load, c, 8192);
         assert_true(all.most > all.mean && all.mean > all.held && all.held >= 1.0);
     }
-    sp_expert_load_free(load);
 }
 
 TEST(even_routing_has_no_load)

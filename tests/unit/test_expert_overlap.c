@@ -220,38 +220,35 @@ static int64_t exchanges_ns(const sp_task_chain *chain)
     return sum_ns;
 }
 
-TEST(makespans_are_possible)
+TEST_ROUNDS(makespans_are_possible, 11, 5000)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int i = 0; i < 5000; i++) {
-        sp_layer_tasks tasks[2][3];
-        uint8_t kind[2][8];
-        sp_task_chain chain[2];
-        for (int side = 0; side < 2; side++) {
-            for (int k = 0; k < 3; k++) {
-                tasks[side][k] = tasks_drawn(&prng, side == 1);
-            }
-            for (int l = 0; l < 8; l++) {
-                kind[side][l] = (uint8_t)prng_below(&prng, 3);
-            }
-            chain[side] = (sp_task_chain){tasks[side], kind[side], prng_below(&prng, 9)};
+    sp_layer_tasks tasks[2][3];
+    uint8_t kind[2][8];
+    sp_task_chain chain[2];
+    for (int side = 0; side < 2; side++) {
+        for (int k = 0; k < 3; k++) {
+            tasks[side][k] = tasks_drawn(prng, side == 1);
         }
-        const sp_overlap_rates rates = {.compute_slows = prng_below(&prng, 3) * 0.2,
-                                        .exchange_slows = prng_below(&prng, 3) * 0.3,
-                                        .delays_weights = prng_below(&prng, 2) == 0};
-        sp_pair_times t = sp_time_pair(&rates, &chain[0], &chain[1]);
-        int64_t all_ns = chain_ns(&chain[0], true) + chain_ns(&chain[1], true);
-        assert_int_equal(t.compute_ns + t.exchange_ns, all_ns);
-        assert_int_equal(t.exchange_ns, exchanges_ns(&chain[0]) + exchanges_ns(&chain[1]));
-        assert_int_equal(t.forward_exchange_ns, exchanges_ns(&chain[0]));
-        assert_true(t.makespan_ns <= all_ns);
-        assert_true(t.makespan_ns >= t.compute_ns && t.makespan_ns >= t.exchange_ns);
-        assert_true(t.makespan_ns >= chain_ns(&chain[0], true));
-        assert_true(t.makespan_ns >= chain_ns(&chain[1], !rates.delays_weights));
-        assert_true(all_ns - t.makespan_ns <= t.exchange_ns); // no more is hidden than there is
-        if (chain[0].layers == 0 || chain[1].layers == 0) {
-            assert_true(rates.delays_weights || t.makespan_ns == all_ns); // nothing to hide behind
+        for (int l = 0; l < 8; l++) {
+            kind[side][l] = (uint8_t)prng_below(prng, 3);
         }
+        chain[side] = (sp_task_chain){tasks[side], kind[side], prng_below(prng, 9)};
+    }
+    const sp_overlap_rates rates = {.compute_slows = prng_below(prng, 3) * 0.2,
+                                    .exchange_slows = prng_below(prng, 3) * 0.3,
+                                    .delays_weights = prng_below(prng, 2) == 0};
+    sp_pair_times t = sp_time_pair(&rates, &chain[0], &chain[1]);
+    int64_t all_ns = chain_ns(&chain[0], true) + chain_ns(&chain[1], true);
+    assert_int_equal(t.compute_ns + t.exchange_ns, all_ns);
+    assert_int_equal(t.exchange_ns, exchanges_ns(&chain[0]) + exchanges_ns(&chain[1]));
+    assert_int_equal(t.forward_exchange_ns, exchanges_ns(&chain[0]));
+    assert_true(t.makespan_ns <= all_ns);
+    assert_true(t.makespan_ns >= t.compute_ns && t.makespan_ns >= t.exchange_ns);
+    assert_true(t.makespan_ns >= chain_ns(&chain[0], true));
+    assert_true(t.makespan_ns >= chain_ns(&chain[1], !rates.delays_weights));
+    assert_true(all_ns - t.makespan_ns <= t.exchange_ns); // no more is hidden than there is
+    if (chain[0].layers == 0 || chain[1].layers == 0) {
+        assert_true(rates.delays_weights || t.makespan_ns == all_ns); // nothing to hide behind
     }
 }
 
@@ -288,50 +285,47 @@ TEST(a_pair_by_hand)
 // Interleaved: every backward but those at the end has a forward beside it, never its own, which
 // stands behind it, and each rank runs one forward more before or beside its first backward than
 // without pairs. The plan is one that plans may be.
-TEST(pairs_of_an_interleaved_plan)
+TEST_ROUNDS(pairs_of_an_interleaved_plan, 3, 60)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int i = 0; i < 60; i++) {
-        const bool one_rank = i % 6 == 0;
-        const sp_layout layout = {.tp = 1,
-                                  .cp = 1,
-                                  .pp = one_rank ? 1 : 2 + prng_below(&prng, 4),
-                                  .dp = 1,
-                                  .chunks = one_rank ? 1 : 2 + prng_below(&prng, 3)};
-        int microbatches = layout.pp * (2 + prng_below(&prng, 4));
-        size_t first[2][8];
-        for (int pairs = 0; pairs < 2; pairs++) {
-            AUTO(sp_packing) packing;
-            AUTO(sp_plan) plan;
-            const sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED, .pairs = pairs != 0};
-            must_succeed(uniform_packing(&packing, 1, microbatches, ERR));
-            sp_plan_init(&plan, &layout, &packing);
-            must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
-            must_succeed(sp_plan_check(&plan, "test", ERR));
-            for (int r = 0; r < layout.pp; r++) {
-                const sp_stage_plan *stage = sp_plan_stage(&plan, 0, r);
-                size_t a = 0;
-                while (stage->actions[a].kind == SP_ACTION_F) {
-                    a++;
-                }
-                a += stage->actions[a].with_next;
-                first[pairs][r] = a;
-                size_t beside = 0;
-                for (size_t at = 0; at < stage->count; at++) {
-                    const sp_action *partner = sp_stage_partner(stage, at);
-                    if (partner != NULL && stage->actions[at].kind == SP_ACTION_F) {
-                        beside++;
-                        assert_int_equal(partner->kind, SP_ACTION_B);
-                        assert_true(partner == &stage->actions[at - 1]);
-                        assert_true(partner->pack != stage->actions[at].pack ||
-                                    partner->chunk != stage->actions[at].chunk);
-                    }
-                }
-                size_t units = (size_t)microbatches * (size_t)layout.chunks;
-                assert_int_equal(beside, pairs != 0 ? units + 1 - a : 0);
-                size_t all = units < first[0][r] + 1 ? units : first[0][r] + 1;
-                assert_true(pairs == 0 || a == all);
+    const bool one_rank = round % 6 == 0;
+    const sp_layout layout = {.tp = 1,
+                              .cp = 1,
+                              .pp = one_rank ? 1 : 2 + prng_below(prng, 4),
+                              .dp = 1,
+                              .chunks = one_rank ? 1 : 2 + prng_below(prng, 3)};
+    int microbatches = layout.pp * (2 + prng_below(prng, 4));
+    size_t first[2][8];
+    for (int pairs = 0; pairs < 2; pairs++) {
+        AUTO(sp_packing) packing;
+        AUTO(sp_plan) plan;
+        const sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED, .pairs = pairs != 0};
+        uniform_packing(&packing, 1, microbatches);
+        sp_plan_init(&plan, &layout, &packing);
+        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+        must_succeed(sp_plan_check(&plan, "test", ERR));
+        for (int r = 0; r < layout.pp; r++) {
+            const sp_stage_plan *stage = sp_plan_stage(&plan, 0, r);
+            size_t a = 0;
+            while (stage->actions[a].kind == SP_ACTION_F) {
+                a++;
             }
+            a += stage->actions[a].with_next;
+            first[pairs][r] = a;
+            size_t beside = 0;
+            for (size_t at = 0; at < stage->count; at++) {
+                const sp_action *partner = sp_stage_partner(stage, at);
+                if (partner != NULL && stage->actions[at].kind == SP_ACTION_F) {
+                    beside++;
+                    assert_int_equal(partner->kind, SP_ACTION_B);
+                    assert_true(partner == &stage->actions[at - 1]);
+                    assert_true(partner->pack != stage->actions[at].pack ||
+                                partner->chunk != stage->actions[at].chunk);
+                }
+            }
+            size_t units = (size_t)microbatches * (size_t)layout.chunks;
+            assert_int_equal(beside, pairs != 0 ? units + 1 - a : 0);
+            size_t all = units < first[0][r] + 1 ? units : first[0][r] + 1;
+            assert_true(pairs == 0 || a == all);
         }
     }
 }

@@ -1,6 +1,5 @@
 // Experts over several ranks: groups, states, saved tensors and bytes sent, against arithmetic by
 // hand, and ranks that wait for each other.
-#include "sim/base/alloc.h"
 #include "sim/cost/cost_private.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/saved_tensors.h"
@@ -416,7 +415,7 @@ TEST(few_rows_of_an_expert_cost_more)
 
 static void add_pack(sp_pack_list *list, int first, int count, int64_t tokens)
 {
-    assert_true(sp_pack_list_begin(list, first, count));
+    sp_pack_list_begin(list, first, count);
     sp_pack_list_add(list, (sp_slice){0, 0, 0, tokens, tokens}, true);
 }
 

@@ -198,51 +198,48 @@ static void is_there(const sp_i_explicit *x, const sp_bytes *expected)
 
 // A forward leaves what the table keeps; one that runs again leaves what its repeat needs; and a
 // backward leaves of all that only the sums that it began, and what its weight gradients need.
-TEST(passes_end_with_what_is_held)
+TEST_ROUNDS(passes_end_with_what_is_held, 77, 2000)
 {
     static const sp_bytes nothing;
-    sp_prng prng = prng_seeded(77);
-    for (int round = 0; round < 2000; round++) {
-        unit_draw d = explicit_draw(&prng);
-        sp_unit_bytes unit;
-        sp_i_explicit x;
-        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
-        sp_i_explicit_measure(&d.model, &d.layout, &d.stage, &d.options, &d.load, &x);
+    unit_draw d = explicit_draw(prng);
+    sp_unit_bytes unit;
+    sp_i_explicit x;
+    sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
+    sp_i_explicit_measure(&d.model, &d.layout, &d.stage, &d.options, &d.load, &x);
 
-        sp_i_explicit_begin(&x, &nothing);
-        x.keeps = true;
-        sp_i_explicit_forward(&x);
-        is_there(&x, &unit.held);
+    sp_i_explicit_begin(&x, &nothing);
+    x.keeps = true;
+    sp_i_explicit_forward(&x);
+    is_there(&x, &unit.held);
 
-        sp_i_explicit_begin(&x, &nothing);
-        x.keeps = false;
-        sp_i_explicit_forward(&x);
-        sp_bytes cache = {{0}};
-        cache.of[SP_MEM_KV_CACHE] = unit.repeated.of[SP_MEM_KV_CACHE];
-        is_there(&x, &cache);
+    sp_i_explicit_begin(&x, &nothing);
+    x.keeps = false;
+    sp_i_explicit_forward(&x);
+    sp_bytes cache = {{0}};
+    cache.of[SP_MEM_KV_CACHE] = unit.repeated.of[SP_MEM_KV_CACHE];
+    is_there(&x, &cache);
 
-        sp_i_explicit_begin(&x, &cache);
-        x.keeps = true;
-        x.cached = true;
-        sp_i_explicit_forward(&x);
-        is_there(&x, &unit.held);
+    sp_i_explicit_begin(&x, &cache);
+    x.keeps = true;
+    x.cached = true;
+    sp_i_explicit_forward(&x);
+    is_there(&x, &unit.held);
 
-        sp_bytes before = unit.held;
-        sp_bytes after = {{0}};
-        before.of[SP_MEM_KV_GRADIENTS] = unit.gradients_found;
-        after.of[SP_MEM_KV_GRADIENTS] = unit.gradients_begun;
-        sp_i_explicit_begin(&x, &before);
-        sp_i_explicit_backward(&x);
-        is_there(&x, &after);
+    sp_bytes before = unit.held;
+    sp_bytes after = {{0}};
+    before.of[SP_MEM_KV_GRADIENTS] = unit.gradients_found;
+    after.of[SP_MEM_KV_GRADIENTS] = unit.gradients_begun;
+    sp_i_explicit_begin(&x, &before);
+    sp_i_explicit_backward(&x);
+    is_there(&x, &after);
 
-        // The weight gradient reads its own share of hidden states, gathered again where they are
-        // split.
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            after.of[c] += unit.weights.of[c];
-        }
-        sp_i_explicit_begin(&x, &before);
-        x.splits = true;
-        sp_i_explicit_backward(&x);
-        is_there(&x, &after);
+    // The weight gradient reads its own share of hidden states, gathered again where they are
+    // split.
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        after.of[c] += unit.weights.of[c];
     }
+    sp_i_explicit_begin(&x, &before);
+    x.splits = true;
+    sp_i_explicit_backward(&x);
+    is_there(&x, &after);
 }

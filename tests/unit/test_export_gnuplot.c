@@ -54,7 +54,7 @@ TEST(spans_are_written_in_ms)
     made_spec spec = made_default();
     spec.alike = 4;
     make_timeline(&made, &spec);
-    char *text = export_data(&made, false, NULL);
+    AUTO_FREE char *text = export_data(&made, false, NULL);
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 2);
     const char *at = blocks[0];
@@ -84,14 +84,12 @@ TEST(spans_are_written_in_ms)
         }
     }
     assert_null(next_line(&at));
-    free(text);
     made_timeline_fini(&made);
 }
 
 TEST(epilogues_are_the_second_block)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     AUTO_FREE char *text = export_data(&made, true, NULL);
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 3);
@@ -121,8 +119,7 @@ static double held_gib(const sp_rank_memory *memory, double time_ms)
 
 TEST(memory_holds_between_the_points)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     made.memory.ranks[0].points[0].bytes.of[SP_MEM_OFFLOADED] = 1 << 30; // not on the GPU
     static const int64_t windows[][2] = {{0, 0}, {5000000, 17500000}, {38000000, 39000000}};
     for (size_t w = 0; w < 3; w++) {
@@ -156,8 +153,7 @@ TEST(memory_holds_between_the_points)
 
 TEST(chosen_ranks_are_rows_without_gaps)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     const int ranks[] = {0, 2};
     sp_export_window window = {.pp_ranks = ranks, .pp_rank_count = 2};
     AUTO_FREE char *text = export_data(&made, true, &window);
@@ -174,8 +170,7 @@ TEST(script_draws_a_picture)
         printf("skipped: gnuplot or its script is not here\n");
         exit(77);
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     for (int memory = 0; memory < 2; memory++) {
         char data[] = "/tmp/slimpack-plot-XXXXXX";
         int descriptor = mkstemp(data);

@@ -6,6 +6,7 @@
 
 #include "sim/metrics/export.h"
 #include "tests/support/make_timeline.h"
+#include "tests/support/scenario_run.h"
 
 enum { STACK = 4096, MEMO = 1 << 16 };
 
@@ -58,8 +59,7 @@ static void append_items(unpickler *u)
 
 static json_t *unpickle(const char *bytes, size_t count)
 {
-    AUTO_FREE unpickler *u = calloc(1, sizeof(*u));
-    assert_non_null(u);
+    AUTO_FREE unpickler *u = sp_calloc(1, sizeof(*u));
     u->at = (const unsigned char *)bytes;
     u->end = u->at + count;
     for (;;) {
@@ -145,13 +145,6 @@ static const char *text_of(const json_t *entry, const char *key)
     return text;
 }
 
-static int64_t int_of(const json_t *entry, const char *key)
-{
-    const json_t *value = json_object_get(entry, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
 static int category_of(const json_t *entry)
 {
     for (int c = 0; c < SP_MEM_OFFLOADED; c++) {
@@ -177,7 +170,7 @@ typedef struct replay {
 // An allocation lies in one of the segments and on none of the blocks held.
 static void replay_alloc(replay *r, const json_t *entry, const json_t *segments)
 {
-    live_block block = {int_of(entry, "addr"), int_of(entry, "size"), category_of(entry)};
+    live_block block = {json_int(entry, "addr"), json_int(entry, "size"), category_of(entry)};
     assert_true(block.bytes > 0);
     for (size_t i = 0; i < r->count; i++) {
         const live_block *other = &r->blocks[i];
@@ -187,9 +180,9 @@ static void replay_alloc(replay *r, const json_t *entry, const json_t *segments)
     bool inside = false;
     for (size_t i = 0; i < json_array_size(segments); i++) {
         const json_t *segment = json_array_get(segments, i);
-        int64_t base = int_of(segment, "address");
+        int64_t base = json_int(segment, "address");
         inside = inside || (block.address >= base &&
-                            block.address + block.bytes <= base + int_of(segment, "total_size"));
+                            block.address + block.bytes <= base + json_int(segment, "total_size"));
     }
     assert_true(inside);
     assert_true(r->count < 512);
@@ -201,8 +194,8 @@ static void replay_alloc(replay *r, const json_t *entry, const json_t *segments)
 static void replay_free(replay *r, const json_t *entry)
 {
     for (size_t i = 0; i < r->count; i++) {
-        if (r->blocks[i].address == int_of(entry, "addr")) {
-            assert_int_equal(r->blocks[i].bytes, int_of(entry, "size"));
+        if (r->blocks[i].address == json_int(entry, "addr")) {
+            assert_int_equal(r->blocks[i].bytes, json_int(entry, "size"));
             assert_int_equal(r->blocks[i].category, category_of(entry));
             r->held[r->blocks[i].category] -= r->blocks[i].bytes;
             r->blocks[i] = r->blocks[--r->count];
@@ -235,22 +228,22 @@ static void check_segments(const replay *r, const json_t *segments)
     for (size_t i = 0; i < json_array_size(segments); i++) {
         const json_t *segment = json_array_get(segments, i);
         const json_t *blocks = json_object_get(segment, "blocks");
-        int64_t address = int_of(segment, "address");
+        int64_t address = json_int(segment, "address");
         int64_t held = 0;
         for (size_t b = 0; b < json_array_size(blocks); b++) {
             const json_t *block = json_array_get(blocks, b);
-            assert_int_equal(int_of(block, "address"), address);
-            address += int_of(block, "size");
+            assert_int_equal(json_int(block, "address"), address);
+            address += json_int(block, "size");
             if (strcmp(text_of(block, "state"), "active_allocated") == 0) {
                 active++;
-                held += int_of(block, "size");
-                assert_int_equal(int_of(block, "requested_size"), int_of(block, "size"));
+                held += json_int(block, "size");
+                assert_int_equal(json_int(block, "requested_size"), json_int(block, "size"));
             } else {
                 assert_string_equal(text_of(block, "state"), "inactive");
             }
         }
-        assert_int_equal(address, int_of(segment, "address") + int_of(segment, "total_size"));
-        assert_int_equal(held, int_of(segment, "allocated_size"));
+        assert_int_equal(address, json_int(segment, "address") + json_int(segment, "total_size"));
+        assert_int_equal(held, json_int(segment, "allocated_size"));
     }
     assert_int_equal(active, r->count);
 }
@@ -274,8 +267,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     assert_true(json_is_object(json_object_get(root, "allocator_settings")));
     assert_int_equal(json_array_size(traces), 1);
     const json_t *trace = json_array_get(traces, 0);
-    replay *r = calloc(1, sizeof(*r));
-    assert_non_null(r);
+    AUTO_FREE replay *r = sp_calloc(1, sizeof(*r));
     size_t point = 0;
     bool unknown = json_array_size(trace) == 0;
     for (size_t i = 0; i < json_array_size(trace); i++) {
@@ -287,7 +279,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
             continue;
         }
         while (point < memory->point_count &&
-               int_of(entry, "time_us") > memory->points[point].time_ns / 1000) {
+               json_int(entry, "time_us") > memory->points[point].time_ns / 1000) {
             point = end_of_time(memory, point);
             check_held(r, &memory->points[point - 1]);
         }
@@ -305,7 +297,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
             assert_string_equal(action, "free_requested");
             const json_t *next = json_array_get(trace, i + 1);
             assert_string_equal(text_of(next, "action"), "free_completed");
-            assert_int_equal(int_of(next, "addr"), int_of(entry, "addr"));
+            assert_int_equal(json_int(next, "addr"), json_int(entry, "addr"));
         }
         assert_true(total(r->held) <= limit);
     }
@@ -315,13 +307,11 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     }
     assert_true(unknown);
     check_segments(r, segments);
-    free(r);
 }
 
 TEST(blocks_sum_to_the_points)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     for (size_t r = 0; r < 3; r++) {
         json_auto_t *root = export_snapshot(&made, r);
         check_snapshot(root, &made.memory.ranks[r]);
@@ -335,7 +325,7 @@ TEST(backward_frees_what_its_forward_made)
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
-    json_t *root = export_snapshot(&made, 0);
+    json_auto_t *root = export_snapshot(&made, 0);
     const json_t *trace = json_array_get(json_object_get(root, "device_traces"), 0);
     const sp_rank_timeline *rank = &made.timeline.ranks[0];
     int frees = 0;
@@ -352,48 +342,43 @@ TEST(backward_frees_what_its_forward_made)
         for (size_t s = 0; s < rank->count; s++) {
             found = found || (rank->spans[s].action.kind == SP_ACTION_B &&
                               rank->spans[s].action.pack == pack &&
-                              rank->spans[s].end_ns / 1000 == int_of(entry, "time_us"));
+                              rank->spans[s].end_ns / 1000 == json_int(entry, "time_us"));
         }
         assert_true(found);
         frees++;
     }
     assert_int_equal(frees, spec.microbatches);
-    json_decref(root);
     made_timeline_fini(&made);
 }
 
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
-TEST(random_points_are_followed)
+TEST_ROUNDS(random_points_are_followed, 3, 60)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < 60; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.microbatches = 8;
-        make_timeline(&made, &spec);
-        sp_rank_memory *memory = &made.memory.ranks[1];
-        int64_t time_us = 0;
-        for (size_t i = 0; i < memory->point_count; i++) {
-            memory->points[i].time_ns = time_us * 1000;
-            time_us += (int64_t)sp_prng_below(&prng, 3) * 700;
-            for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-                uint64_t range = round % 2 == 0 ? 5 : (uint64_t)1 << 40;
-                if (sp_prng_below(&prng, 2) == 0 || i == 0) {
-                    memory->points[i].bytes.of[c] = (int64_t)sp_prng_below(&prng, range);
-                } else {
-                    memory->points[i].bytes.of[c] = memory->points[i - 1].bytes.of[c];
-                }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.microbatches = 8;
+    make_timeline(&made, &spec);
+    sp_rank_memory *memory = &made.memory.ranks[1];
+    int64_t time_us = 0;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        memory->points[i].time_ns = time_us * 1000;
+        time_us += (int64_t)sp_prng_below(prng, 3) * 700;
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            uint64_t range = round % 2 == 0 ? 5 : (uint64_t)1 << 40;
+            if (sp_prng_below(prng, 2) == 0 || i == 0) {
+                memory->points[i].bytes.of[c] = (int64_t)sp_prng_below(prng, range);
+            } else {
+                memory->points[i].bytes.of[c] = memory->points[i - 1].bytes.of[c];
             }
         }
-        json_auto_t *root = export_snapshot(&made, 1);
-        check_snapshot(root, memory);
     }
+    json_auto_t *root = export_snapshot(&made, 1);
+    check_snapshot(root, memory);
 }
 
 TEST(wrong_use_is_refused)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *file = tmpfile();
     must_fail_with(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
                    SP_ERR_USAGE, "");
@@ -426,8 +411,7 @@ TEST(python_reads_the_pickle)
         printf("skipped: there is no python3\n");
         exit(77);
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     char name[] = "/tmp/slimpack-snapshot-XXXXXX";
     int descriptor = mkstemp(name);
     assert_true(descriptor >= 0);

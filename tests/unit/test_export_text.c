@@ -40,14 +40,13 @@ TEST(one_f_one_b_looks_as_published)
     spec.reduce_ns = spec.optimizer_ns = spec.gather_ns = 0;
     make_timeline(&made, &spec);
     assert_int_equal(made.timeline.makespan_ns, 36000000);
-    char *text = draw(&made, NULL, LABEL + 18 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 18 + BUSY, false);
     // Busy: m / (m + p - 1) = 4/6.
     assert_string_equal(text, "ms      |0        |20       busy\n"
                               "dp0 pp0 012....aa3bb.cc.dd   67%\n"
                               "dp0 pp1 .01..aa2bb3cc.dd..   67%\n"
                               "dp0 pp2 ..0aa1bb2cc3dd....   67%\n"
                               "0-9 forward  a-j backward\n. idle\n");
-    free(text);
 }
 
 // What an instant shows: the action that runs then, or idle.
@@ -66,43 +65,39 @@ static char symbol_at(const sp_rank_timeline *rank, int64_t time_ns)
 }
 
 // Where a whole cell has one symbol (all of 400 samples agree) the drawing must show it.
-TEST(cells_show_what_runs)
+TEST_ROUNDS(cells_show_what_runs, 11, 25)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 25; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.pp = 2 + prng_below(&prng, 4);
-        spec.microbatches = 1 + prng_below(&prng, 14);
-        spec.forward_ns = 1000000 + (int64_t)sp_prng_below(&prng, 3000000);
-        spec.p2p_ns = (int64_t)sp_prng_below(&prng, 500000);
-        make_timeline(&made, &spec);
-        int cells = 20 + prng_below(&prng, 180);
-        int64_t from_ns = (int64_t)sp_prng_below(&prng, 5000000);
-        int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(&prng, 40000000);
-        sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};
-        char *text = draw(&made, &window, LABEL + cells + BUSY, false);
-        int compared = 0;
-        for (int r = 0; r < spec.pp; r++) {
-            char line[512];
-            assert_int_equal(line_of(text, 1 + r, line, sizeof(line)), LABEL + cells + BUSY);
-            for (int c = 0; c < cells; c++) {
-                double width = (double)(to_ns - from_ns) / cells;
-                char first = symbol_at(&made.timeline.ranks[r], from_ns + (int64_t)(width * c) + 2);
-                bool one = true;
-                for (int i = 0; i < 400 && one; i++) {
-                    double at = (double)from_ns + width * (c + (i + 0.5) / 400.0);
-                    one = symbol_at(&made.timeline.ranks[r], (int64_t)at) == first;
-                }
-                if (one) {
-                    assert_int_equal(line[LABEL + c], first);
-                    compared++;
-                }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.pp = 2 + prng_below(prng, 4);
+    spec.microbatches = 1 + prng_below(prng, 14);
+    spec.forward_ns = 1000000 + (int64_t)sp_prng_below(prng, 3000000);
+    spec.p2p_ns = (int64_t)sp_prng_below(prng, 500000);
+    make_timeline(&made, &spec);
+    int cells = 20 + prng_below(prng, 180);
+    int64_t from_ns = (int64_t)sp_prng_below(prng, 5000000);
+    int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(prng, 40000000);
+    sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};
+    AUTO_FREE char *text = draw(&made, &window, LABEL + cells + BUSY, false);
+    int compared = 0;
+    for (int r = 0; r < spec.pp; r++) {
+        char line[512];
+        assert_int_equal(line_of(text, 1 + r, line, sizeof(line)), LABEL + cells + BUSY);
+        for (int c = 0; c < cells; c++) {
+            double width = (double)(to_ns - from_ns) / cells;
+            char first = symbol_at(&made.timeline.ranks[r], from_ns + (int64_t)(width * c) + 2);
+            bool one = true;
+            for (int i = 0; i < 400 && one; i++) {
+                double at = (double)from_ns + width * (c + (i + 0.5) / 400.0);
+                one = symbol_at(&made.timeline.ranks[r], (int64_t)at) == first;
+            }
+            if (one) {
+                assert_int_equal(line[LABEL + c], first);
+                compared++;
             }
         }
-        assert_true(compared > 0);
-        free(text);
     }
+    assert_true(compared > 0);
 }
 
 // A cell holds [0, 10): 3 of action 0, 4 of action 1, 2 of action 2, 1 idle.
@@ -123,11 +118,10 @@ TEST(longest_action_wins_a_cell)
     made.timeline.makespan_ns = made.timeline.iteration_ns = 100;
     sp_rank_timeline *rank = &made.timeline.ranks[0];
     rank->reduce_start_ns = rank->reduce_end_ns = rank->optimizer_end_ns = rank->gather_end_ns = 18;
-    char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
     char line[64];
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 1.........   13%"); // 4 of [10, 20) is less than half
-    free(text);
 }
 
 static size_t visible(const char *line)
@@ -167,14 +161,13 @@ TEST(colour_keeps_the_width)
 // Every tick of the scale stands where a scale of equal cells puts its time.
 TEST(scale_stands_at_its_time)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     static const int64_t windows[][2] = {
         {0, 40000000}, {3500000, 9100000}, {1, 20001}, {123456789, 987654321012}, {0, 700}};
     for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
         sp_export_window window = {.from_ns = windows[w][0], .to_ns = windows[w][1]};
         int cells = 93;
-        char *text = draw(&made, &window, LABEL + cells + BUSY, false);
+        AUTO_FREE char *text = draw(&made, &window, LABEL + cells + BUSY, false);
         char line[256];
         line_of(text, 0, line, sizeof(line));
         int ticks = 0;
@@ -189,7 +182,6 @@ TEST(scale_stands_at_its_time)
             ticks++;
         }
         assert_true(ticks >= 1);
-        free(text);
     }
 }
 
@@ -214,17 +206,15 @@ TEST(all_kinds_have_a_symbol)
     rank->gather_end_ns = 100;
     made.timeline.makespan_ns = 70;
     made.timeline.iteration_ns = 100;
-    char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
     char line[64];
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 3ddwr><=#=  100%");
-    free(text);
 }
 
 TEST(narrow_terminal_is_refused)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *file = tmpfile();
     must_fail_with(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),
                    SP_ERR_USAGE, "");

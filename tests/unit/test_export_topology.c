@@ -58,8 +58,7 @@ TEST(nodes_and_links_of_a_cluster)
     cluster.nodes = 40; // of leaf switches that join 32
     must_succeed(sp_topology_new(&cluster, &rates, &topology, ERR));
     int32_t links = sp_topology_links(topology);
-    AUTO_FREE double *bytes = calloc((size_t)links, sizeof *bytes);
-    assert_non_null(bytes);
+    AUTO_FREE double *bytes = sp_calloc((size_t)links, sizeof *bytes);
     for (int32_t l = 0; l < links; l++) {
         bytes[l] = bytes_of(l);
     }

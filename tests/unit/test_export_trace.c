@@ -66,7 +66,7 @@ TEST(spans_become_complete_events)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     int64_t events = 0;
-    json_t *list = export_trace(&made, false, NULL, &events);
+    json_auto_t *list = export_trace(&made, false, NULL, &events);
     size_t next[3] = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *event = json_array_get(list, i);
@@ -97,7 +97,6 @@ TEST(spans_become_complete_events)
     assert_int_equal(count_named(list, "parameter gather"), 3);
     assert_int_equal(count_named(list, "process_name"), 3);
     assert_int_equal(count_named(list, "tp"), 0);
-    json_decref(list);
     made_timeline_fini(&made);
 }
 
@@ -151,34 +150,30 @@ TEST(communication_is_drawn_at_the_end)
     }
 }
 
-TEST(counts_without_writing)
+TEST_ROUNDS(counts_without_writing, 7, 40)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < 40; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.pp = 1 + prng_below(&prng, 4);
-        spec.microbatches = 1 + prng_below(&prng, 9);
-        spec.tp_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
-        spec.p2p_ns = (int64_t)sp_prng_below(&prng, 3) * 700001;
-        spec.optimizer_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
-        make_timeline(&made, &spec);
-        int pp_ranks[] = {(int)sp_prng_below(&prng, (uint64_t)spec.pp)};
-        sp_export_window window = {.pp_ranks = pp_ranks, .pp_rank_count = prng_below(&prng, 2)};
-        window.from_ns = (int64_t)sp_prng_below(&prng, 40000000);
-        window.to_ns = window.from_ns + (int64_t)sp_prng_below(&prng, 20000000);
-        int64_t events = 0;
-        json_auto_t *list = export_trace(&made, false, &window, &events);
-        assert_int_equal(sp_export_trace_events(&made.timeline, &window, false), events);
-        assert_true(sp_export_trace_events(&made.timeline, &window, true) >= events);
-    }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.pp = 1 + prng_below(prng, 4);
+    spec.microbatches = 1 + prng_below(prng, 9);
+    spec.tp_ns = (int64_t)sp_prng_below(prng, 2) * 1000;
+    spec.p2p_ns = (int64_t)sp_prng_below(prng, 3) * 700001;
+    spec.optimizer_ns = (int64_t)sp_prng_below(prng, 2) * 1000;
+    make_timeline(&made, &spec);
+    int pp_ranks[] = {(int)sp_prng_below(prng, (uint64_t)spec.pp)};
+    sp_export_window window = {.pp_ranks = pp_ranks, .pp_rank_count = prng_below(prng, 2)};
+    window.from_ns = (int64_t)sp_prng_below(prng, 40000000);
+    window.to_ns = window.from_ns + (int64_t)sp_prng_below(prng, 20000000);
+    int64_t events = 0;
+    json_auto_t *list = export_trace(&made, false, &window, &events);
+    assert_int_equal(sp_export_trace_events(&made.timeline, &window, false), events);
+    assert_true(sp_export_trace_events(&made.timeline, &window, true) >= events);
 }
 
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.
 TEST(window_keeps_what_overlaps)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     sp_export_window window = {.from_ns = 0, .to_ns = 2000000};
     int64_t events = 0;
     json_auto_t *list = export_trace(&made, false, &window, &events);
@@ -231,7 +226,7 @@ TEST(memory_becomes_counters)
     made_timeline made;
     make_timeline(&made, NULL);
     int64_t events = 0;
-    json_t *list = export_trace(&made, true, NULL, &events);
+    json_auto_t *list = export_trace(&made, true, NULL, &events);
     size_t next[3] = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *event = json_array_get(list, i);
@@ -252,7 +247,6 @@ TEST(memory_becomes_counters)
         assert_int_equal(next[r], made.memory.ranks[r].point_count);
         assert_true(made.memory.ranks[r].point_count > 0);
     }
-    json_decref(list);
     made_timeline_fini(&made);
 }
 
@@ -268,7 +262,7 @@ TEST(the_critical_path_is_a_flow)
     make_timeline(&made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     int64_t events = 0;
-    json_t *list = trace_with(&made, false, NULL, predecessors, &events);
+    json_auto_t *list = trace_with(&made, false, NULL, predecessors, &events);
     size_t waited[2] = {0};
     size_t found[STEPS] = {0};
     for (size_t i = 1; i < json_array_size(list); i++) {
@@ -296,7 +290,6 @@ TEST(the_critical_path_is_a_flow)
         assert_int_equal(found[s], 1);
     }
     assert_true(waited[0] > 0 && waited[1] > 0);
-    json_decref(list);
     sp_predecessors_free(predecessors);
     made_timeline_fini(&made);
 }
@@ -309,8 +302,7 @@ TEST(a_window_shows_its_part_of_the_path)
         int64_t from_ns, to_ns;
         const char *phases;
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
@@ -330,8 +322,7 @@ TEST(a_window_shows_its_part_of_the_path)
 
 TEST(offloaded_bytes_have_their_own_counter)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     made.memory.ranks[1].points[0].bytes.of[SP_MEM_OFFLOADED] = 1610612736;
     int64_t events = 0;
     json_auto_t *list = export_trace(&made, true, NULL, &events);
@@ -352,8 +343,7 @@ TEST(offloaded_bytes_have_their_own_counter)
 
 TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *plain = tmpfile();
     FILE *packed = tmpfile();
     must_succeed(
@@ -380,8 +370,7 @@ TEST(full_disk_is_an_error)
     if (file == NULL) {
         skip();
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     must_fail_with(
         sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR),
         SP_ERR_IO, "");

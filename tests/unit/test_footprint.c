@@ -1,16 +1,10 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/saved_tensors.h"
 #include "tests/support/initializers.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #define MIB INT64_C(1048576)
-
-static sp_model builtin(const char *name)
-{
-    sp_model model;
-    assert_int_equal(sp_model_builtin(name, &model, NULL), SP_OK);
-    return model;
-}
 
 static const sp_stack plain_stack = {.name = "ours"};
 
@@ -34,7 +28,7 @@ static const sp_layout h800 = {
 
 static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head)
 {
-    sp_model model = builtin("llama-65b");
+    sp_model model = builtin_model("llama-65b");
     model.vocab = 32256;
     sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
     sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
@@ -106,7 +100,7 @@ TEST(optimizer_states_follow_the_stack)
     } cases[] = {{{.name = "fp32"}, 12},
                  {{.moment_bytes = 1}, 6},
                  {{.moment_bytes = 2, .no_master_weights = true}, 4}};
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
     sp_stage stage = {.layers = 4};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -121,7 +115,7 @@ TEST(optimizer_states_follow_the_stack)
 // its gradients (fp32 or bf16) and bf16 weights. All else stays.
 TEST(states_on_the_host)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
     sp_stage stage = {.layers = 4};
     int64_t parameters = sp_footprint_parameters(&model, &layout, &stage, 1);
@@ -150,7 +144,7 @@ TEST(states_on_the_host)
 // of two a layer and the head's, unless they are rebuilt.
 TEST(unfused_norms_are_held)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
     const sp_stack stacks[] = {{.name = "fused"}, {.name = "unfused", .unfused_norms = true}};
     int64_t held[2][2];
@@ -202,7 +196,7 @@ TEST(losses_hold_logits)
          8,
          8},
         {{.fused_cross_entropy = true, .loss_chunks = 2, .gathered_logits = true}, 0, 5, 0}};
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -219,7 +213,7 @@ TEST(losses_hold_logits)
 // head is; one where two weights have one shape.
 TEST(dummies_for_each_shape)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     model.kv_heads = 8;
     int64_t h = model.hidden;
     int64_t d = model.head_dim;
@@ -262,7 +256,7 @@ static int64_t held_more(const sp_model *model, const sp_layout *layout, const s
 // in place of 1/tp.
 TEST(stacks_keep_more)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1, .sequence_parallel = true};
     int64_t output = 2 * 3 * INT64_C(4096) * model.hidden / 4;
     assert_int_equal(held_more(&model, &layout, &(sp_stack){.cp_overlap = SP_CP_A2A}, false),
@@ -280,7 +274,7 @@ TEST(stacks_keep_more)
 // The mask is there while the ends of the model run forward, the buffer of scores in every pass.
 TEST(masks_and_scores_take_room)
 {
-    sp_model model = builtin("gpt-175b");
+    sp_model model = builtin_model("gpt-175b");
     sp_layout layout = {.tp = 8, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_unit_load load = {.tokens = 4096, .pairs = INT64_C(2) * 2048 * 2048};
     for (int head = 0; head < 2; head++) {
@@ -302,7 +296,7 @@ TEST(masks_and_scores_take_room)
 // 4 bytes of gradients a parameter, 2 where they are added up in bf16, 2 more for buckets.
 TEST(gradients_follow_their_type)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 8, .chunks = 1, .zero = 1};
     sp_stage stage = {.layers = 32, .embedding = true, .head = true};
     for (int i = 0; i < 4; i++) {
@@ -319,7 +313,7 @@ TEST(gradients_follow_their_type)
 // include the 74 MiB of buffers that a unit's transients count here.
 TEST(h800_states)
 {
-    sp_model model = builtin("llama-65b");
+    sp_model model = builtin_model("llama-65b");
     model.vocab = 32256;
     sp_stage inner[5] = {{.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}, {.layers = 2}};
     sp_stage first[5] = {{.layers = 2, .embedding = true},
@@ -341,42 +335,39 @@ TEST(h800_states)
 
 // Korthikanti et al., arXiv 2205.05198, table 2: activation bytes of a GPT layer with s tokens, one
 // sequence, all masks kept.
-TEST(gpt_layers_follow_korthikanti)
+TEST_ROUNDS(gpt_layers_follow_korthikanti, 34, 300)
 {
-    sp_prng prng = prng_seeded(34);
-    for (int i = 0; i < 300; i++) {
-        int64_t t = INT64_C(1) << sp_prng_below(&prng, 4);
-        int64_t a = t * (1 + (int64_t)sp_prng_below(&prng, 12));
-        int64_t h = a * 64;
-        int64_t s = 64 * (1 + (int64_t)sp_prng_below(&prng, 64));
-        sp_model model = builtin("gpt-3.6b");
-        model.heads = (int)a;
-        model.kv_heads = (int)a;
-        model.head_dim = 64;
-        model.hidden = h;
-        model.ffn = 4 * h;
-        sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-        sp_stage stage = {.layers = 1};
-        sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
-        int64_t scores = 5 * a * s * s / t;
-        sp_unit_bytes unit =
-            unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
-        layout.sequence_parallel = true;
-        unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
-        // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
-        assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
-        sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
-        unit = unit_of(&model, &layout, &stage, &selective,
-                       (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
-        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
-        sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
-        unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
-        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
-    }
+    int64_t t = INT64_C(1) << sp_prng_below(prng, 4);
+    int64_t a = t * (1 + (int64_t)sp_prng_below(prng, 12));
+    int64_t h = a * 64;
+    int64_t s = 64 * (1 + (int64_t)sp_prng_below(prng, 64));
+    sp_model model = builtin_model("gpt-3.6b");
+    model.heads = (int)a;
+    model.kv_heads = (int)a;
+    model.head_dim = 64;
+    model.hidden = h;
+    model.ffn = 4 * h;
+    sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 1};
+    sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
+    int64_t scores = 5 * a * s * s / t;
+    sp_unit_bytes unit =
+        unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
+    layout.sequence_parallel = true;
+    unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
+    // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
+    assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
+    sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
+    unit =
+        unit_of(&model, &layout, &stage, &selective, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
+    assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
+    sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
+    unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
+    assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
 }
 
 // What weight gradients of a layer read, 2 bytes each: inputs of projections, h and (of attention
@@ -414,7 +405,7 @@ TEST(weight_gradients_of_experts_read_their_rows)
 TEST(llama_layers_follow_slimpipe)
 {
     sp_layout layout = {.tp = 8, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
-    sp_model model = builtin("llama-70b");
+    sp_model model = builtin_model("llama-70b");
     sp_stage stage = {.layers = 3};
     int64_t s = 4096;
     sp_memory_options partial = mode(SP_RECOMPUTE_PARTIAL_FC1, SP_ATTENTION_FLASH);
@@ -429,34 +420,31 @@ TEST(llama_layers_follow_slimpipe)
 
 // Keys and values of slices that are read later move to their own category, 4k bytes a token and
 // layer; nothing else changes. They stay under full recomputation as well.
-TEST(slices_keep_keys_and_values)
+TEST_ROUNDS(slices_keep_keys_and_values, 9, 200)
 {
-    sp_prng prng = prng_seeded(9);
-    sp_model model = builtin("llama-70b");
-    for (int i = 0; i < 200; i++) {
-        sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
-        sp_stage stage = {.layers = 1 + prng_below(&prng, 8)};
-        int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(&prng, 20000));
-        int64_t kv_tokens = 2 * (int64_t)sp_prng_below(&prng, (uint64_t)tokens / 2 + 1);
-        int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
-        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-            sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
-            sp_unit_bytes whole, sliced;
-            whole = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = tokens});
-            sliced = unit_of(&model, &layout, &stage, &options,
-                             (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
-            assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
-            assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
-            int64_t extra = sp_recompute_repeats((sp_recompute)m, SP_LAYER_QKV) ? cached : 0;
-            assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
-        }
+    sp_model model = builtin_model("llama-70b");
+    sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 1 + prng_below(prng, 8)};
+    int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(prng, 20000));
+    int64_t kv_tokens = 2 * (int64_t)sp_prng_below(prng, (uint64_t)tokens / 2 + 1);
+    int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
+        sp_unit_bytes whole, sliced;
+        whole = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = tokens});
+        sliced = unit_of(&model, &layout, &stage, &options,
+                         (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
+        assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
+        assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
+        int64_t extra = sp_recompute_repeats((sp_recompute)m, SP_LAYER_QKV) ? cached : 0;
+        assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
     }
 }
 
 // The sums of their gradients are as large, and are there while the backward that begins them runs.
 TEST(slices_sum_gradients)
 {
-    sp_model model = builtin("llama-70b");
+    sp_model model = builtin_model("llama-70b");
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 3};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
@@ -478,7 +466,7 @@ TEST(slices_sum_gradients)
 // MiB; the two statistics are 512 KiB each.
 TEST(offload_moves_activations)
 {
-    sp_model model = builtin("llama-65b");
+    sp_model model = builtin_model("llama-65b");
     sp_stage stage = {.layers = 2};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
     int64_t statistics = 2 * (32 * 4 * 4096);
@@ -496,7 +484,7 @@ TEST(offload_moves_activations)
 // bytes that may leave, no tensor of a whole number of MiB.
 TEST(offload_rounds_to_what_there_is)
 {
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 10};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
@@ -522,7 +510,7 @@ TEST(offload_rounds_to_what_there_is)
 // a token in place of 8f; with the activation rebuilt only the former.
 TEST(fused_swiglu_keeps_two_tensors)
 {
-    sp_model model = builtin("llama-65b");
+    sp_model model = builtin_model("llama-65b");
     sp_stage stage = {.layers = 2};
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
@@ -543,7 +531,7 @@ TEST(fused_swiglu_keeps_two_tensors)
 // By the stack: count and size of the work spaces; 0 stands for three of 32 MiB.
 TEST(stacks_have_work_spaces)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_stage stage = {.layers = 1};
     const int64_t cases[][3] = {{0, 0, 96}, {2, 0, 64}, {0, 8, 24}, {2, 8, 16}, {1, 4, 4}};
@@ -598,7 +586,7 @@ TEST(offload_takes_contiguous_and_large_first)
                  {0.6, "keys and values", 0},
                  {1.0, "SiLU output", 172},
                  {1.0, "log-sum-exp", 0}};
-    sp_model model = builtin("llama-65b");
+    sp_model model = builtin_model("llama-65b");
     sp_stage stage = {.layers = 2};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
@@ -621,7 +609,7 @@ TEST(offload_takes_contiguous_and_large_first)
 TEST(recomputation_never_keeps_more)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         sp_layout layout = {.tp = 2, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
         layout.sequence_parallel = i % 2 == 0;
         sp_stage stage = {.layers = 2, .embedding = true, .head = true};
@@ -653,7 +641,7 @@ TEST(recomputation_never_keeps_more)
 // the final norm.
 TEST(layers_run_without_the_softmax)
 {
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     model.vocab = 1024;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
@@ -677,7 +665,7 @@ TEST(layers_run_without_the_softmax)
 TEST(stages_hold_the_whole_model)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         model.qk_norm = i % 2 == 1;
         model.post_norms = i % 3 == 1;
         for (int pp = 1; pp <= 2; pp++) {
@@ -705,7 +693,7 @@ TEST(norms_behind_blocks_keep_their_input)
         const sp_layout layout = {
             .tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = tp > 1};
         for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-            sp_model model = builtin("llama-13b");
+            sp_model model = builtin_model("llama-13b");
             sp_memory_options options = {.recompute = (sp_recompute)m, .stack = plain_stack};
             const sp_stage stage = {.layers = 3};
             const sp_unit_load load = {.tokens = 4096};
@@ -755,7 +743,7 @@ TEST(blocks_side_by_side_keep_less)
 // TP divides all but the norms: t ranks of a Llama hold the model and (t - 1) more copies of them.
 TEST(tensor_parallelism_replicates_norms)
 {
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     for (int tp = 1; tp <= 8; tp *= 2) {
         sp_layout layout = {.tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .zero = 1};
         sp_stage stage = {.layers = 40, .embedding = true, .head = true};
@@ -769,7 +757,7 @@ TEST(tensor_parallelism_replicates_norms)
 // ZeRO 1, 2 and 3 divide optimizer, gradients and parameters over dp*cp (arXiv 1910.02054).
 TEST(zero_divides_states)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_stage stage = {.layers = 32, .embedding = true, .head = true};
     int64_t parameters = 6738415616;
     for (int zero = 0; zero <= 3; zero++) {
@@ -795,7 +783,7 @@ TEST(zero_divides_states)
 // until the last micro-batch, whichever of them ZeRO splits between steps.
 TEST(whole_in_a_step)
 {
-    sp_model model = builtin("llama-7b");
+    sp_model model = builtin_model("llama-7b");
     sp_stage stage = {.layers = 32, .embedding = true, .head = true};
     int64_t parameters = 6738415616;
     for (int zero = 2; zero <= 3; zero++) {
@@ -811,7 +799,7 @@ TEST(whole_in_a_step)
 
 TEST(absurd_sizes_stay_defined)
 {
-    sp_model model = builtin("gpt-175b");
+    sp_model model = builtin_model("gpt-175b");
     sp_layout layout = {.tp = 1, .cp = 3, .pp = 2, .dp = 1, .chunks = 4096};
     sp_stage stage = {.layers = 4096, .embedding = true, .head = true};
     sp_memory_options options = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);

@@ -23,13 +23,6 @@ static sp_stack stack_of(sp_fp8_recipe recipe, bool parameters, bool transposes)
                       .precision = {SP_COMPUTE_FP8, recipe, parameters, transposes}};
 }
 
-static sp_model builtin(const char *name)
-{
-    sp_model model;
-    assert_int_equal(sp_model_builtin(name, &model, NULL), SP_OK);
-    return model;
-}
-
 static sp_inventory ops_of(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                            sp_part part, sp_pass pass)
 {
@@ -47,7 +40,7 @@ TEST(products_of_layers_alone)
     const sp_stack bf16 = {.name = "plain", .fused_swiglu = true, .fused_cross_entropy = true};
     const sp_stack fp8 = stack_of(SP_FP8_DELAYED, true, true);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        sp_model model = builtin(names[i]);
+        sp_model model = builtin_model(names[i]);
         for (int part = 0; part < SP_PARTS; part++) {
             for (int pass = SP_PASS_F; pass <= SP_PASS_W; pass++) {
                 sp_inventory in = ops_of(&model, &four, &fp8, (sp_part)part, (sp_pass)pass);
@@ -85,7 +78,7 @@ static double casts(const sp_inventory *inventory)
 // but with delayed scaling.
 TEST(casts_by_hand)
 {
-    const sp_model model = builtin("llama-3-8b");
+    const sp_model model = builtin_model("llama-3-8b");
     const double h = 4096.0;
     const double f = 14336.0;
     const double qkv = 6144.0;
@@ -129,7 +122,7 @@ static double bytes_of(const sp_inventory *inventory, sp_op_kind kind)
 // tensor what Hopper reads along the other dimension is turned behind the gather.
 TEST(gathers_carry_fp8)
 {
-    const sp_model model = builtin("llama-3-8b");
+    const sp_model model = builtin_model("llama-3-8b");
     const double h = 4096.0;
     const sp_stack delayed = stack_of(SP_FP8_DELAYED, true, true);
     const sp_stack blockwise = stack_of(SP_FP8_BLOCKWISE, true, true);
@@ -150,7 +143,7 @@ TEST(gathers_carry_fp8)
 // output, which the attention keeps, stays, and with delayed scaling has a copy.
 TEST(saved_bytes_by_hand)
 {
-    const sp_model model = builtin("llama-3-8b");
+    const sp_model model = builtin_model("llama-3-8b");
     const sp_stage stage = {.layers = 1, .count = {1}};
     const int64_t tokens = 4096;
     const sp_unit_load load = {.tokens = tokens, .pairs = tokens * tokens};
@@ -174,7 +167,7 @@ TEST(saved_bytes_by_hand)
 // not.
 TEST(experts_keep_their_rows_in_fp8)
 {
-    const sp_model model = builtin("mixtral-8x7b");
+    const sp_model model = builtin_model("mixtral-8x7b");
     const sp_stage stage = {.layers = 1, .count = {1}};
     const sp_unit_load load = {.tokens = 1024, .pairs = 1024 * 1024};
     sp_memory_options options = {.stack = stack_of(SP_FP8_CURRENT, true, true)};
@@ -191,7 +184,7 @@ TEST(experts_keep_their_rows_in_fp8)
 // need one. Tables, norms and all other states stay.
 TEST(weights_by_hand)
 {
-    const sp_model model = builtin("llama-3-8b");
+    const sp_model model = builtin_model("llama-3-8b");
     const sp_stage stage = {.layers = 32, .count = {32}, .embedding = true, .head = true};
     const int64_t products = INT64_C(32) * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336);
     const struct {

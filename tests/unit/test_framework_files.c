@@ -9,7 +9,7 @@
 // Of a document that `source` made: {key: value}, null for what is not there.
 static void check_settings(const char *source, const json_t *scenario, const char *settings)
 {
-    json_t *expected = json_loads(settings, 0, NULL);
+    json_auto_t *expected = json_loads(settings, 0, NULL);
     assert_non_null(expected);
     const char *key;
     json_t *value;
@@ -19,27 +19,22 @@ static void check_settings(const char *source, const json_t *scenario, const cha
                     : json_is_number(value) && json_is_number(found)
                         ? fabs(json_number_value(value) - json_number_value(found)) < 1e-6
                         : json_equal(value, found) != 0;
-        if (!same) {
-            fail_msg("%s: %s is %s", source, key,
-                     found != NULL ? json_dumps(found, JSON_ENCODE_ANY) : "not there");
-        }
+        must_hold(same, "%s: %s is %s", source, key,
+                  found != NULL ? json_dumps(found, JSON_ENCODE_ANY) : "not there");
     }
-    json_decref(expected);
 }
 
 // Reads `text` under a file name and checks settings ({key: value}) and the names of what is listed
 // as not understood, with their lines ("name:line").
 static void check(const char *source, const char *text, const char *settings, const char *unread)
 {
-    json_t *scenario = NULL;
-    json_t *listed = NULL;
-    json_t *notes = NULL;
+    json_auto_t *scenario = NULL;
+    json_auto_t *listed = NULL;
+    json_auto_t *notes = NULL;
     sp_error err = {0};
     sp_status status =
         framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err);
-    if (status != SP_OK) {
-        fail_msg("%s: %s", source, err.message[0]);
-    }
+    must_hold(status == SP_OK, "%s: %s", source, err.message[0]);
     check_settings(source, scenario, settings);
     char all[512] = "";
     size_t i;
@@ -51,24 +46,19 @@ static void check(const char *source, const char *text, const char *settings, co
                  (long long)json_integer_value(json_object_get(item, "line")));
     }
     assert_string_equal(all, unread);
-    json_decref(scenario);
-    json_decref(listed);
-    json_decref(notes);
 }
 
 static void check_error(const char *source, const char *text, const char *message)
 {
     json_t *scenario = NULL;
-    json_t *listed = NULL;
-    json_t *notes = NULL;
+    json_auto_t *listed = NULL;
+    json_auto_t *notes = NULL;
     sp_error err = {0};
     assert_int_not_equal(
         framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err),
         SP_OK);
     assert_string_equal(err.message[0], message);
     assert_null(scenario);
-    json_decref(listed);
-    json_decref(notes);
 }
 
 TEST(megatron_script_with_arrays)
@@ -801,9 +791,9 @@ TEST(several_files_in_any_order)
                            "gradient_accumulation_steps: 4\n");
     write_file("acc.yaml", "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 16\n");
     for (size_t i = 0; i < 3; i++) {
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         assert_int_equal(
             framework_import_files(orders[i], 4, NULL, NULL, 0, &scenario, &unread, &notes, &err),
@@ -816,9 +806,6 @@ TEST(several_files_in_any_order)
         assert_int_equal(framework_get_int(scenario, "schedule.microbatch_samples", 0), 2);
         assert_string_equal(json_string_value(framework_get(scenario, "strategy.kind")), "bfd");
         assert_string_equal(json_string_value(json_object_get(scenario, "model")), "config.json");
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
     }
 }
 
@@ -826,9 +813,9 @@ TEST(several_files_in_any_order)
 // notes that begin with a file's name.
 static void check_files(const char *const *files, int count, const char *settings, const char *told)
 {
-    json_t *scenario = NULL;
-    json_t *listed = NULL;
-    json_t *notes = NULL;
+    json_auto_t *scenario = NULL;
+    json_auto_t *listed = NULL;
+    json_auto_t *notes = NULL;
     sp_error err = {0};
     if (framework_import_files(files, count, NULL, NULL, 0, &scenario, &listed, &notes, &err) !=
         SP_OK) {
@@ -852,9 +839,6 @@ static void check_files(const char *const *files, int count, const char *setting
         }
     }
     assert_string_equal(all, told);
-    json_decref(scenario);
-    json_decref(listed);
-    json_decref(notes);
 }
 
 // Files of one framework, in both orders: what one states holds whatever the other has by default,
@@ -941,9 +925,9 @@ TEST(batches_that_deepspeed_refuses)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char dp[32];
         const char *overrides[] = {dp};
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         snprintf(dp, sizeof dp, "parallel.dp=%s", cases[i].dp);
         write_file("ds.json",
@@ -958,9 +942,6 @@ TEST(batches_that_deepspeed_refuses)
             assert_int_equal(status, SP_OK);
             check_settings("ds.json", scenario, cases[i].settings);
         }
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
     }
 }
 
@@ -1158,9 +1139,9 @@ TEST(a_vocabulary_that_no_file_states_is_assumed)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         static const char *const files[] = {"a.sh"};
         char text[512];
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         snprintf(text, sizeof text, "%s%s\n", cases[i].text, cases[i].more);
         write_file("a.sh", text);
@@ -1170,12 +1151,8 @@ TEST(a_vocabulary_that_no_file_states_is_assumed)
         assert_int_equal(framework_get_int(scenario, "model.vocab", 0), cases[i].vocab);
         const char *note = note_of(notes, "no file says the vocabulary");
         assert_int_equal(note != NULL, cases[i].told != NULL);
-        if (note != NULL && strstr(note, cases[i].told) == NULL) {
-            fail_msg("%s: %s", cases[i].told, note);
-        }
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
+        must_hold(note == NULL || strstr(note, cases[i].told) != NULL, "%s: %s", cases[i].told,
+                  note);
     }
 }
 
@@ -1187,9 +1164,9 @@ TEST(nodes_beside_a_script)
         static const char *const files[] = {"a.sh"};
         static const char *const set[] = {"nodes=8"};
         char text[256];
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         snprintf(text, sizeof text,
                  "torchrun --nproc_per_node 8 %s p.py --bf16 --num-layers 2 "
@@ -1201,9 +1178,6 @@ TEST(nodes_beside_a_script)
             SP_OK);
         assert_int_equal(framework_get_int(scenario, "parallel.dp", 0), 32);
         assert_null(note_of(notes, "how many GPUs"));
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
     }
 }
 
@@ -1230,18 +1204,15 @@ TEST(adapters_of_a_file_stay_beside_a_stated_model)
                "load_in_4bit: true\nuse_bnb_nested_quant: true\n");
     write_file("q_acc.yaml", "distributed_type: MULTI_GPU\nnum_processes: 8\n");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         assert_int_equal(framework_import_files(files, 2, NULL, cases[i].set,
                                                 cases[i].set[1] != NULL ? 2 : 1, &scenario, &unread,
                                                 &notes, &err),
                          SP_OK);
         check_settings(cases[i].set[0], scenario, cases[i].settings);
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
     }
 }
 
@@ -1263,9 +1234,9 @@ TEST(multiples_of_rows_are_held_against_the_ranks)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
-        json_t *scenario = NULL;
-        json_t *unread = NULL;
-        json_t *notes = NULL;
+        json_auto_t *scenario = NULL;
+        json_auto_t *unread = NULL;
+        json_auto_t *notes = NULL;
         sp_error err = {0};
         snprintf(text, sizeof text, "max_length: 512\npacking: true\n%s", cases[i].sft);
         write_file("m_sft.yaml", text);
@@ -1281,9 +1252,6 @@ TEST(multiples_of_rows_are_held_against_the_ranks)
         const char *note = note_of(notes, "pad_to_multiple_of is ");
         assert_int_equal(note != NULL, cases[i].told != NULL);
         assert_true(note == NULL || strstr(note, cases[i].told) != NULL);
-        json_decref(scenario);
-        json_decref(unread);
-        json_decref(notes);
     }
 }
 
@@ -1303,12 +1271,10 @@ TEST(bounds_what_files_make)
         strcat(yaml, line);
     }
     json_t *scenario = NULL;
-    json_t *listed = NULL;
-    json_t *notes = NULL;
+    json_auto_t *listed = NULL;
+    json_auto_t *notes = NULL;
     sp_error err = {0};
     assert_int_equal(
         framework_import_text("a.yaml", yaml, strlen(yaml), NULL, &scenario, &listed, &notes, &err),
         SP_ERR_LIMIT);
-    json_decref(listed);
-    json_decref(notes);
 }

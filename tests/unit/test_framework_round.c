@@ -146,14 +146,13 @@ static json_t *draw(sp_prng *prng)
 static bool make(sp_prng *prng, sp_scenario *scenario)
 {
     sp_error err = {0};
-    json_t *document = draw(prng);
+    json_auto_t *document = draw(prng);
     char *text = json_dumps(document, JSON_COMPACT);
     bool good = fixture_read(text, scenario, &err) == SP_OK;
     free(text);
     if (!good) {
         sp_scenario_fini(scenario);
     }
-    json_decref(document);
     return good;
 }
 
@@ -193,8 +192,8 @@ static char *write_text(const framework *of, const sp_scenario *scenario, json_t
 static json_t *read_text(const framework *of, const char *text)
 {
     json_t *document = NULL;
-    json_t *unread = NULL;
-    json_t *notes = NULL;
+    json_auto_t *unread = NULL;
+    json_auto_t *notes = NULL;
     sp_error err = {0};
     sp_status status =
         framework_import_text("written", text, strlen(text), of, &document, &unread, &notes, &err);
@@ -205,8 +204,6 @@ static json_t *read_text(const framework *of, const char *text)
         fail_msg("%s: does not understand what it wrote: %s\n%s", of->name,
                  json_dumps(unread, JSON_COMPACT), text);
     }
-    json_decref(unread);
-    json_decref(notes);
     return document;
 }
 
@@ -215,7 +212,7 @@ static void read_again(const framework *of, const sp_scenario *scenario, const c
                        const json_t *lost, sp_scenario *again)
 {
     static const char *const taken[] = {"cluster", "profile"};
-    json_t *document = read_text(of, text);
+    json_auto_t *document = read_text(of, text);
     const json_t *from = scenario->resolved;
     size_t i;
     json_t *item;
@@ -297,15 +294,13 @@ TEST(megatron_says_all)
         if (!make(&prng, &scenario)) {
             continue;
         }
-        json_t *lost;
-        char *text = write_text(megatron, &scenario, &lost);
+        json_auto_t *lost;
+        AUTO_FREE char *text = write_text(megatron, &scenario, &lost);
         if (json_array_size(lost) != 0) {
             fail_msg("not said: %s\n%s", json_dumps(lost, JSON_COMPACT), text);
         }
         check_same(megatron, &scenario, text, lost);
         checked++;
-        sp_free(text);
-        json_decref(lost);
         sp_scenario_fini(&scenario);
     }
     assert_true(checked >= 100);
@@ -322,12 +317,10 @@ TEST(others_name_what_they_cannot_say)
             continue;
         }
         for (int f = 1; framework_names[f] != NULL; f++) {
-            json_t *lost;
+            json_auto_t *lost;
             const framework *of = framework_find(framework_names[f]);
-            char *text = write_text(of, &scenario, &lost);
+            AUTO_FREE char *text = write_text(of, &scenario, &lost);
             check_same(of, &scenario, text, lost);
-            sp_free(text);
-            json_decref(lost);
         }
         checked++;
         sp_scenario_fini(&scenario);
@@ -338,13 +331,10 @@ TEST(others_name_what_they_cannot_say)
 // What the arguments say of the scenario of a text; the caller owns it and what they cannot say.
 static json_t *read_back(const framework *of, const char *text, json_t **lost)
 {
-    sp_scenario scenario = {0};
+    AUTO(sp_scenario) scenario = {0};
     fixture_good(text, &scenario);
-    char *written = write_text(of, &scenario, lost);
-    json_t *document = read_text(of, written);
-    sp_free(written);
-    sp_scenario_fini(&scenario);
-    return document;
+    AUTO_FREE char *written = write_text(of, &scenario, lost);
+    return read_text(of, written);
 }
 
 // Optimizer states on the host are said by Megatron-LM and by Bridge, their overlap too.
@@ -359,14 +349,12 @@ TEST(states_on_the_host_are_said)
                 "'cluster': 'h100-8', 'stack': {'name': 'megatron-core-2025', 'host_overlap': %s}, "
                 "'memory': {'offload_states': 0.5}, 'workload': {'uniform': 512, 'context': 512}}",
                 overlaps == 1 ? "true" : "false");
-            json_t *lost;
-            json_t *document = read_back(framework_find(says[f]), text, &lost);
+            json_auto_t *lost;
+            json_auto_t *document = read_back(framework_find(says[f]), text, &lost);
             assert_close(json_number_value(framework_get(document, "memory.offload_states")), 0.5,
                          1e-12);
             assert_int_equal(json_is_true(framework_get(document, "stack.host_overlap")),
                              overlaps == 1);
-            json_decref(document);
-            json_decref(lost);
         }
     }
 }
@@ -380,8 +368,8 @@ TEST(deepspeed_says_states_on_the_host)
         double share;
     } cases[] = {{3, 0.5}, {3, 1.0}, {2, 1.0}, {2, 0.5}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *lost;
-        json_t *document = read_back(
+        json_auto_t *lost;
+        json_auto_t *document = read_back(
             framework_find("deepspeed"),
             json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'hf-trainer', "
                       "'parallel': {'dp': 8, 'zero': %d}, 'memory': {'offload_states': %g}, "
@@ -392,8 +380,6 @@ TEST(deepspeed_says_states_on_the_host)
         assert_close(json_number_value(framework_get(document, "memory.offload_states")),
                      is_said ? cases[i].share : 1.0, 1e-12);
         assert_int_equal(framework_is_lost(lost, "memory.offload_states"), !is_said);
-        json_decref(document);
-        json_decref(lost);
     }
 }
 
@@ -416,20 +402,17 @@ TEST(trl_says_what_it_packs)
                  {"concat", drawn, "concat", false},
                  {"padded", drawn, "padded", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *lost;
-        char text[1024];
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'trl-2025', 'strategy': "
-                 "{'kind': '%s'}, 'workload': {%s, 'context': 512, 'over_length': 'truncate'}}",
-                 cases[i].kind, cases[i].workload);
-        json_t *document = read_back(framework_find("trl"), json_text("%s", text), &lost);
+        json_auto_t *lost;
+        const char *text = json_text(
+            "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'trl-2025', 'strategy': "
+            "{'kind': '%s'}, 'workload': {%s, 'context': 512, 'over_length': 'truncate'}}",
+            cases[i].kind, cases[i].workload);
+        json_auto_t *document = read_back(framework_find("trl"), json_text("%s", text), &lost);
         const char *kind = json_string_value(framework_get(document, "strategy.kind"));
         assert_string_equal(kind, cases[i].becomes);
         if (framework_is_lost(lost, "strategy.kind") != cases[i].lost) {
             fail_msg("%s: %s", text, json_dumps(lost, JSON_COMPACT));
         }
-        json_decref(document);
-        json_decref(lost);
     }
 }
 
@@ -441,20 +424,17 @@ TEST(what_another_file_has_is_said)
     fixture_begin();
     static const char whose[] = "gradient_checkpointing of the trainer's arguments";
     for (int recomputes = 0; recomputes < 2; recomputes++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(
             json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'hf-trainer', "
                       "'parallel': {'dp': 8, 'zero': 3}, 'memory': {'recompute': '%s'}, "
                       "'workload': {'uniform': 512, 'context': 512}}",
                       recomputes == 1 ? "full" : "none"),
             &scenario);
-        char *text = write_text(framework_find("deepspeed"), &scenario, &lost);
+        AUTO_FREE char *text = write_text(framework_find("deepspeed"), &scenario, &lost);
         assert_int_equal(framework_is_lost(lost, "memory.recompute"), recomputes == 1);
         assert_int_equal(strstr(text, whose) != NULL, recomputes == 1);
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
     for (int f = 0; framework_names[f] != NULL; f++) {
         const framework *of = framework_find(framework_names[f]);
@@ -474,7 +454,7 @@ TEST(what_rows_are_padded_to_is_lost_where_they_are)
     static const char *const kinds[] = {"packed", "bfd", "padded"};
     fixture_begin();
     for (int i = 0; i < COUNT_OF(kinds); i++) {
-        json_t *lost;
+        json_auto_t *lost;
         json_decref(read_back(framework_find("trl"),
                               json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': "
                                         "'megatron-core-2025', 'strategy': {'kind': '%s'}, "
@@ -483,7 +463,6 @@ TEST(what_rows_are_padded_to_is_lost_where_they_are)
                               &lost));
         assert_int_equal(framework_is_lost(lost, "strategy.pad_to"),
                          strcmp(kinds[i], "padded") == 0);
-        json_decref(lost);
     }
 }
 
@@ -511,8 +490,8 @@ TEST(rows_of_ranks_that_share_them_are_multiples)
             "\nattn_implementation: \"flash_attention_2\"\n",
             "  parallelism_config_sp_attn_implementation: \"flash_attention_2\"\n"};
         for (int f = 0; f < 2; f++) {
-            sp_scenario scenario = {0};
-            json_t *lost;
+            AUTO(sp_scenario) scenario = {0};
+            json_auto_t *lost;
             fixture_good(
                 json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': "
                           "'trl-2025', 'cp_overlap': '%s'}, 'strategy': {'kind': 'concat'}, "
@@ -520,16 +499,13 @@ TEST(rows_of_ranks_that_share_them_are_multiples)
                           "'%s'}, 'workload': {'uniform': 512, 'context': 512}}",
                           cases[i].exchange, cases[i].cp, cases[i].attention),
                 &scenario);
-            char *text = write_text(framework_find(names[f]), &scenario, &lost);
+            AUTO_FREE char *text = write_text(framework_find(names[f]), &scenario, &lost);
             assert_int_equal(strstr(text, cases[i].multiple != NULL ? cases[i].multiple
                                                                     : "pad_to_multiple_of") != NULL,
                              f == 0 && cases[i].multiple != NULL);
             assert_int_equal(strstr(text, varies) != NULL, f == 1 && cases[i].heads);
             assert_int_equal(strstr(text, attentions[f]) != NULL, f == 0 || cases[i].heads);
             check_same(framework_find(names[f]), &scenario, text, lost);
-            sp_free(text);
-            json_decref(lost);
-            sp_scenario_fini(&scenario);
         }
     }
 }
@@ -540,8 +516,8 @@ TEST(trl_tells_what_its_own_file_changes_alone)
 {
     fixture_begin();
     for (int longer = 0; longer < 2; longer++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(
             json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
                       "'cp_overlap': 'blocking'}, 'strategy': {'kind': 'bfd'}, 'parallel': {'cp': "
@@ -550,14 +526,11 @@ TEST(trl_tells_what_its_own_file_changes_alone)
                       "'order': 'file', 'samples_per_batch': 4}}",
                       longer == 1 ? 513 : 512),
             &scenario);
-        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        AUTO_FREE char *text = write_text(framework_find("trl"), &scenario, &lost);
         assert_int_equal(framework_is_lost(lost, "workload.over_length"), longer == 1);
         assert_true(framework_is_lost(lost, "memory.offload_states"));
         assert_true(framework_is_lost(lost, "stack.hide_gradient_reduce"));
         assert_int_equal(strstr(text, "it becomes") != NULL, longer == 1);
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -566,24 +539,20 @@ TEST(megatron_says_where_nodes_meet)
 {
     fixture_begin();
     for (int nodes = 1; nodes <= 2; nodes++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'tp': 4, "
                                "'dp': %d}, 'workload': {'uniform': 512, 'context': 512}}",
                                2 * nodes),
                      &scenario);
         const framework *megatron = framework_find("megatron");
-        char *text = write_text(megatron, &scenario, &lost);
+        AUTO_FREE char *text = write_text(megatron, &scenario, &lost);
         assert_int_equal(strstr(text, " --node-rank \"${NODE_RANK:?}\" --master-addr "
                                       "\"${MASTER_ADDR:?}\" pretrain_gpt.py") != NULL,
                          nodes > 1);
         assert_int_equal(strstr(text, "master-addr") != NULL, nodes > 1);
-        json_t *document = read_text(megatron, text);
+        json_auto_t *document = read_text(megatron, text);
         assert_int_equal(framework_get_int(document, "parallel.dp", 0), 2 * nodes);
-        json_decref(document);
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -614,22 +583,19 @@ TEST(the_base_of_rotary_positions_is_said)
         {"megatron", "'gpt3-6.7b'", NULL},
         {"trl", "'llama-3-8b'", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(json_text("{'model': %s, 'cluster': 'h100-8', 'workload': {'uniform': 512, "
                                "'context': 512}}",
                                cases[i].model),
                      &scenario);
-        char *text = write_text(framework_find(cases[i].framework), &scenario, &lost);
+        AUTO_FREE char *text = write_text(framework_find(cases[i].framework), &scenario, &lost);
         const char *said = cases[i].said;
         if (said != NULL
                 ? strstr(text, said) == NULL
                 : strstr(text, "otary-base") != NULL || strstr(text, "rope_theta") != NULL) {
             fail_msg("%s of %s: %s", cases[i].framework, cases[i].model, text);
         }
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -639,21 +605,18 @@ TEST(built_in_models_have_a_base)
     fixture_begin();
     for (int i = 0; i < sp_model_builtin_count(); i++) {
         const char *name = sp_model_builtin_name(i);
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(json_text("{'model': '%s', 'cluster': 'h100-8', 'workload': {'uniform': 512, "
                                "'context': 512}}",
                                name),
                      &scenario);
         const bool has =
             scenario.model.positional == SP_ROPE && !sp_names_hold("llama-149b llama-175b", name);
-        char *text = write_text(framework_find("megatron"), &scenario, &lost);
+        AUTO_FREE char *text = write_text(framework_find("megatron"), &scenario, &lost);
         if (has != (strstr(text, " --rotary-base ") != NULL)) {
             fail_msg("%s: %s", name, text);
         }
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -671,8 +634,8 @@ TEST(trl_says_frozen_weights)
                 "512, 'samples_per_batch': 8}}",
                 frozen[i]);
             const framework *of = framework_find(framework_names[f]);
-            json_t *lost;
-            json_t *document = read_back(of, text, &lost);
+            json_auto_t *lost;
+            json_auto_t *document = read_back(of, text, &lost);
             const char *read = json_string_value(framework_get(document, "model.frozen_weights"));
             if (strcmp(of->name, "trl") == 0 && i > 0) {
                 assert_string_equal(read, frozen[i]);
@@ -682,8 +645,6 @@ TEST(trl_says_frozen_weights)
             bool is_lost =
                 framework_is_lost(lost, "model.frozen_weights") || framework_is_lost(lost, "model");
             assert_true(is_lost || i == 0 || strcmp(of->name, "trl") == 0);
-            json_decref(document);
-            json_decref(lost);
         }
     }
 }
@@ -702,9 +663,9 @@ TEST(trl_names_the_model_beside_adapters)
     static const char *const stated[] = {"model.lora_rank=16", "model.frozen_weights=4bit-double"};
     const framework *trl = framework_find("trl");
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
-        json_t *document = json_loads(
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
+        json_auto_t *document = json_loads(
             "{\"model\": \"llama-3-70b\", \"cluster\": \"h100-8\", \"stack\": \"trl-2025\", "
             "\"strategy\": {\"kind\": \"bfd\"}, \"parallel\": {\"dp\": 1, \"zero\": 0}, "
             "\"workload\": "
@@ -717,7 +678,7 @@ TEST(trl_names_the_model_beside_adapters)
             must_succeed(sp_scenario_override(document, cases[i].more, ERR));
         }
         must_succeed(sp_scenario_from_json(document, "asked", NULL, 0, &scenario, ERR));
-        char *text = write_text(trl, &scenario, &lost);
+        AUTO_FREE char *text = write_text(trl, &scenario, &lost);
         check_same(trl, &scenario, text, lost);
         if (cases[i].name != NULL) {
             assert_non_null(strstr(text, cases[i].name));
@@ -727,10 +688,6 @@ TEST(trl_names_the_model_beside_adapters)
             assert_int_equal(json_array_size(lost), 1);
             assert_true(framework_is_lost(lost, "model"));
         }
-        sp_free(text);
-        json_decref(lost);
-        json_decref(document);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -754,8 +711,8 @@ TEST(trl_states_what_a_prediction_rests_on)
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         char wanted[3][64];
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(
             json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
                       "1024, 'lora_rank': %s}, 'cluster': 'h100-8', 'stack': 'trl-2025', "
@@ -765,7 +722,7 @@ TEST(trl_states_what_a_prediction_rests_on)
                       cases[i].rank, cases[i].kind, cases[i].zero, cases[i].recompute,
                       cases[i].attention),
             &scenario);
-        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        AUTO_FREE char *text = write_text(framework_find("trl"), &scenario, &lost);
         snprintf(wanted[0], sizeof wanted[0], "\ngradient_checkpointing: %s\n",
                  cases[i].checkpoints);
         snprintf(wanted[1], sizeof wanted[1], "\nattn_implementation: \"%s\"\n", cases[i].kernels);
@@ -779,9 +736,6 @@ TEST(trl_states_what_a_prediction_rests_on)
             strcmp(cases[i].attention, "unfused") == 0 && strcmp(cases[i].kernels, "eager") != 0;
         assert_int_equal(framework_is_lost(lost, "memory.attention"), keeps_scores);
         check_same(framework_find("trl"), &scenario, text, lost);
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -827,8 +781,8 @@ TEST(trl_says_a_loss_by_chunks)
     } cases[] = {{0, false}, {32, false}, {32, true}, {8, true}};
     const framework *trl = framework_find("trl");
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(
             json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
                       "'fused_cross_entropy': true, 'loss_chunks': %d, 'unfused_norms': %s}, "
@@ -836,7 +790,7 @@ TEST(trl_says_a_loss_by_chunks)
                       "{'uniform': 8192, 'context': 8192, 'samples_per_batch': 8}}",
                       cases[i].chunks, cases[i].norms ? "false" : "true"),
             &scenario);
-        char *text = write_text(trl, &scenario, &lost);
+        AUTO_FREE char *text = write_text(trl, &scenario, &lost);
         const bool is_written = strstr(text, "\nuse_liger_kernel: true  # it cuts the loss into 32 "
                                              "chunks here\n") != NULL;
         assert_int_equal(is_written, cases[i].chunks > 0);
@@ -845,9 +799,6 @@ TEST(trl_says_a_loss_by_chunks)
         assert_false(is_written && framework_is_lost(lost, "stack.unfused_norms"));
         check_names(trl, framework_sources[5].names, text);
         check_same(trl, &scenario, text, lost);
-        sp_free(text);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -862,12 +813,10 @@ TEST(names_are_the_frameworks_own)
             continue;
         }
         for (size_t f = 0; f < sizeof framework_sources / sizeof framework_sources[0]; f++) {
-            json_t *lost;
+            json_auto_t *lost;
             const framework *of = framework_find(framework_sources[f].framework);
-            char *text = write_text(of, &scenario, &lost);
+            AUTO_FREE char *text = write_text(of, &scenario, &lost);
             check_names(of, framework_sources[f].names, text);
-            sp_free(text);
-            json_decref(lost);
         }
         sp_scenario_fini(&scenario);
     }
@@ -896,23 +845,20 @@ TEST(a_batch_of_documents_is_written_as_rows)
     fixture_begin();
     for (int i = 0; i < COUNT_OF(cases); i++) {
         char said[64];
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(
             json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
                       "1024}, 'cluster': 'h100-8', 'parallel': {'dp': 2}, 'workload': {'lengths': "
                       "'wikipedia', 'context': 4096, %s}}",
                       cases[i].batch),
             &scenario);
-        char *written = write_text(framework_find("megatron"), &scenario, &lost);
+        AUTO_FREE char *written = write_text(framework_find("megatron"), &scenario, &lost);
         snprintf(said, sizeof said, "--global-batch-size %d ", cases[i].rows);
         assert_int_equal(strstr(written, "--global-batch-size") != NULL, cases[i].rows > 0);
         assert_int_equal(strstr(written, said) != NULL, cases[i].rows > 0);
         // Rows are nothing that the scenario says.
         assert_true(cases[i].rows == 0 || !framework_is_lost(lost, "workload.samples_per_batch"));
-        sp_free(written);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -938,20 +884,17 @@ TEST(megatron_takes_what_is_written)
     };
     fixture_begin();
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario scenario = {0};
-        json_t *lost;
+        AUTO(sp_scenario) scenario = {0};
+        json_auto_t *lost;
         fixture_good(json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                                "'vocab': 1024}, 'cluster': '%s', %s, 'workload': {'context': 512}}",
                                cases[i].cluster, cases[i].said),
                      &scenario);
-        char *written = write_text(framework_find("megatron"), &scenario, &lost);
+        AUTO_FREE char *written = write_text(framework_find("megatron"), &scenario, &lost);
         assert_int_equal(strstr(written, one) != NULL, cases[i].one);
         assert_int_equal(strstr(written, any) != NULL, cases[i].any);
         assert_int_equal(strstr(written, fsdp) != NULL, cases[i].fsdp);
         assert_int_equal(strstr(written, aware) != NULL, cases[i].aware);
-        sp_free(written);
-        json_decref(lost);
-        sp_scenario_fini(&scenario);
     }
 }
 

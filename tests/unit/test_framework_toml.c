@@ -96,22 +96,16 @@ static const char *const bad[] = {
 TEST(means_what_the_specification_says)
 {
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        json_t *root = NULL;
-        json_t *lines = NULL;
+        json_auto_t *root = NULL;
+        json_auto_t *lines = NULL;
         sp_error err = {0};
         sp_status status =
             framework_parse_toml("a.toml", good[i].toml, strlen(good[i].toml), &root, &lines, &err);
-        if (status != SP_OK) {
-            fail_msg("%s: %s", good[i].toml, err.message[0]);
-        }
-        json_t *expected = json_loads(good[i].json, 0, NULL);
+        must_hold(status == SP_OK, "%s: %s", good[i].toml, err.message[0]);
+        json_auto_t *expected = json_loads(good[i].json, 0, NULL);
         assert_non_null(expected);
-        if (!json_equal(root, expected)) {
-            fail_msg("%s: %s", good[i].toml, json_dumps(root, JSON_COMPACT));
-        }
-        json_decref(expected);
-        json_decref(root);
-        json_decref(lines);
+        must_hold(json_equal(root, expected), "%s: %s", good[i].toml,
+                  json_dumps(root, JSON_COMPACT));
     }
 }
 
@@ -121,9 +115,9 @@ TEST(refuses_what_is_none)
         json_t *root = NULL;
         json_t *lines = NULL;
         sp_error err = {0};
-        if (framework_parse_toml("a.toml", bad[i], strlen(bad[i]), &root, &lines, &err) == SP_OK) {
-            fail_msg("%s: read as %s", bad[i], json_dumps(root, JSON_COMPACT));
-        }
+        must_hold(framework_parse_toml("a.toml", bad[i], strlen(bad[i]), &root, &lines, &err) !=
+                      SP_OK,
+                  "%s: read as %s", bad[i], json_dumps(root, JSON_COMPACT));
         assert_non_null(strstr(err.message[0], "a.toml:"));
         assert_null(root);
         assert_null(lines);

@@ -131,10 +131,8 @@ TEST(steps_run)
         ", 'memory': {'recompute': 'full'}",
     };
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
-        scenario_run run;
-        run_good(json_text(MODEL "%s}", rest[i]), &run_verified, &run);
+        SCENARIO_RUN(run, json_text(MODEL "%s}", rest[i]), &run_verified);
         assert_true(run.result.iteration_ns > 0);
-        scenario_run_fini(&run);
     }
 }
 
@@ -150,9 +148,8 @@ TEST(what_does_not_know_them_is_refused)
         {", 'parallel': {'pp': 2, 'vocab_parallel': true}", "vocab_parallel"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario scenario;
-        sp_error err;
-        sp_error_clear(&err);
+        AUTO(sp_scenario) scenario;
+        sp_error err = {0};
         assert_int_equal(run_read(json_text(MODEL "%s}", cases[i].rest), &scenario, &err),
                          SP_ERR_CONTENT);
         bool told = false;
@@ -160,6 +157,5 @@ TEST(what_does_not_know_them_is_refused)
             told = told || strstr(err.message[m], cases[i].told) != NULL;
         }
         assert_true(told);
-        sp_scenario_fini(&scenario);
     }
 }

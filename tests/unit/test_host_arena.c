@@ -3,8 +3,9 @@
 
 #include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
+
+OWNS(sp_i_exec_arena)
 
 static const sp_i_exec_width width = {.real_bytes = 8, .table_bytes = 2};
 
@@ -15,7 +16,7 @@ static int64_t held(const sp_i_exec_arena *arena, sp_i_exec_measure measure, sp_
 
 TEST(counts_both_ways)
 {
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 100, width);
     void *b = sp_i_exec_take_zeroed(arena, SP_MEM_LOGITS, 7, width);
     assert_int_equal(held(arena, SP_I_EXEC_REAL, SP_MEM_ACTIVATIONS), 800);
@@ -37,7 +38,6 @@ TEST(counts_both_ways)
     assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_REAL)), 0);
     assert_int_equal(sp_i_exec_blocks(arena), 0);
     sp_i_exec_give(arena, NULL);
-    sp_i_exec_arena_free(arena);
 }
 
 // What is taken is whole blocks, 256 bytes or a size of the row above that, also while they are
@@ -45,7 +45,7 @@ TEST(counts_both_ways)
 TEST(counts_what_it_takes)
 {
     static const sp_i_exec_width bytes = {1, 1};
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TAKEN, 1024);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TAKEN, 1024);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 1, bytes);
     void *b = sp_i_exec_take(arena, SP_MEM_LOGITS, 700, bytes);
     assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_ACTIVATIONS), 256);
@@ -61,13 +61,12 @@ TEST(counts_what_it_takes)
     assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_KV_CACHE), 256);
     assert_int_equal(held(arena, SP_I_EXEC_TAKEN, SP_MEM_ACTIVATIONS), 768);
     assert_int_equal(sp_bytes_total(sp_i_exec_held(arena, SP_I_EXEC_TAKEN)), 1024);
-    sp_i_exec_arena_free(arena);
 }
 
 // The measures may have their highest moments apart.
 TEST(keeps_the_highest_moment)
 {
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 10, (sp_i_exec_width){1, 8});
     sp_i_exec_mark(arena);
     sp_i_exec_give(arena, a);
@@ -78,13 +77,12 @@ TEST(keeps_the_highest_moment)
     sp_i_exec_give(arena, b);
     sp_i_exec_mark(arena);
     assert_int_equal(sp_bytes_total(sp_i_exec_high(arena, SP_I_EXEC_TABLE)), 0);
-    sp_i_exec_arena_free(arena);
 }
 
 TEST(stops_at_the_limit)
 {
     char text[128];
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 100);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 100);
     void *a = sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 40, width);
     assert_non_null(a);
     assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 11, width));
@@ -96,13 +94,12 @@ TEST(stops_at_the_limit)
 
     arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_REAL, 100);
     assert_null(sp_i_exec_take(arena, SP_MEM_ACTIVATIONS, 13, width));
-    sp_i_exec_arena_free(arena);
 }
 
 // Views of a block count nothing, and keep it from being free.
 TEST(views_are_inside_a_block)
 {
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     int64_t room = sp_i_exec_view_room(10 * width.real_bytes);
     char *holder = sp_i_exec_take(arena, SP_MEM_WORKSPACE, 1, (sp_i_exec_width){2 * room, 7});
     for (int round = 0; round < 3; round++) {
@@ -123,7 +120,6 @@ TEST(views_are_inside_a_block)
     }
     sp_i_exec_give(arena, holder);
     assert_int_equal(sp_i_exec_blocks(arena), 0);
-    sp_i_exec_arena_free(arena);
 }
 
 enum { BLOCKS = 64 };
@@ -134,7 +130,7 @@ TEST(holds_under_random_use)
     unsigned char *block[BLOCKS] = {NULL};
     int64_t size[BLOCKS] = {0};
     sp_prng prng = prng_seeded(1);
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(sp_runtime_cpu(), SP_I_EXEC_TABLE, 0);
     const sp_i_exec_width bytes = {1, 1};
     int64_t sum = 0;
     for (int round = 0; round < 20000; round++) {
@@ -158,21 +154,16 @@ TEST(holds_under_random_use)
     for (size_t i = 0; i < BLOCKS; i++) {
         sp_i_exec_give(arena, block[i]);
     }
-    sp_i_exec_arena_free(arena);
 }
 
 static void *no_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)runtime;
-    (void)bytes;
     errno = ENOSPC;
     return NULL;
 }
 
 static void *no_host_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)runtime;
-    (void)bytes;
     errno = ENOMEM;
     return NULL;
 }
@@ -186,8 +177,8 @@ TEST(says_whose_memory_ran_out)
     ops.plain_memory = false;
     ops.allocate = no_block;
     ops.allocate_host = no_host_block;
-    sp_i_exec_arena *arena = sp_i_exec_arena_new(&runtime, SP_I_EXEC_TABLE, 50);
-    sp_i_exec_arena *host = sp_i_exec_arena_new_host(&runtime);
+    OWNED(sp_i_exec_arena) arena = sp_i_exec_arena_new(&runtime, SP_I_EXEC_TABLE, 50);
+    OWNED(sp_i_exec_arena) host = sp_i_exec_arena_new_host(&runtime);
     assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
     assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_INFEASIBLE);
     assert_string_equal(text, "out of memory: the device has no 256 bytes in one piece");
@@ -202,6 +193,4 @@ TEST(says_whose_memory_ran_out)
     ops.plain_memory = true;
     assert_null(sp_i_exec_take(arena, SP_MEM_WORKSPACE, 25, width));
     assert_int_equal(sp_i_exec_arena_failure(arena, text, sizeof text), SP_ERR_NO_MEMORY);
-    sp_i_exec_arena_free(host);
-    sp_i_exec_arena_free(arena);
 }

@@ -28,7 +28,7 @@ static void fixture_make(fixture *f)
                    .layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     sp_packing_init(&f->packing, &batch, 2);
     for (int s = 0; s < 4; s++) {
-        assert_true(pack_sample(&f->packing.forward, s % 2, 1, s, tokens[s]));
+        pack_sample(&f->packing.forward, s % 2, 1, s, tokens[s]);
     }
     must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, NULL), RUN_STEPS(SP_FP64, 1, 2),
@@ -47,7 +47,7 @@ TEST(tensors_are_those_of_the_model)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *run = host_run(&f.device, &f.request);
+    OWNED(sp_run) run = host_run(&f.device, &f.request);
     size_t count;
     int64_t elements[2] = {0, 0};
     assert_int_equal(sp_run_tensor_count(run, &count, NULL), SP_OK);
@@ -65,24 +65,20 @@ TEST(tensors_are_those_of_the_model)
     assert_int_equal(info.size[0], 64);
     assert_int_equal(info.size[1], 32);
     assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, NULL), SP_OK);
-    sp_run_free(run);
 }
 
 TEST(equal_requests_equal_bits)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *a = host_run(&f.device, &f.request);
-    sp_run *b = host_run(&f.device, &f.request);
+    OWNED(sp_run) a = host_run(&f.device, &f.request);
+    OWNED(sp_run) b = host_run(&f.device, &f.request);
     assert_true(host_distance(a, b, "") == 0.0);
     assert_true(sp_run_step(a, 1)->loss == sp_run_step(b, 1)->loss);
     f.request.seed = 2;
-    sp_run *c = host_run(&f.device, &f.request);
+    OWNED(sp_run) c = host_run(&f.device, &f.request);
     assert_true(host_distance(a, c, "gradients/") > 0.0);
     assert_true(sp_run_step(a, 0)->loss != sp_run_step(c, 0)->loss);
-    sp_run_free(a);
-    sp_run_free(b);
-    sp_run_free(c);
 }
 
 static int64_t largest_peak(const sp_run *run)

@@ -25,7 +25,7 @@ TEST(is_a_measured_profile)
     sp_model models[] = {host_llama(), host_gpt()};
     for (int i = 0; i < 2; i++) {
         AUTO(sp_profile) profile;
-        json_t *document = calibrate(&models[i], i == 0 ? SP_FP32 : SP_FP64);
+        json_auto_t *document = calibrate(&models[i], i == 0 ? SP_FP32 : SP_FP64);
         read_back(document, &profile);
         assert_int_equal(sp_profile_level(&profile), SP_LEVEL_MEASURED);
         assert_string_equal(profile.name, i == 0 ? "host-fp32" : "host-fp64");
@@ -37,7 +37,6 @@ TEST(is_a_measured_profile)
         assert_true(profile.attention[1][SP_PAIRS_BLOCK].points > 0);
         assert_true(profile.reference_s > 0.0 && profile.reference_drift >= 0.0);
         assert_true(profile.stack.fused_swiglu && profile.stack.timed_accumulation);
-        json_decref(document);
     }
 }
 
@@ -127,7 +126,6 @@ TEST(times_rise)
 
 static void count_part(void *context, const json_t *document)
 {
-    (void)document;
     ++*(int *)context;
 }
 

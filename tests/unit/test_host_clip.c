@@ -1,7 +1,6 @@
 // Clipping by the norm of all gradients: the update follows from its definition on one rank, and is
 // the same on many, whatever they hold twice or in shares. The norm is brought down so far that the
 // optimizer's epsilon counts: AdamW alone does not see a factor of its gradients.
-#include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -78,13 +77,12 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     sp_run_request request = request_of(c, view);
     sp_run_request still = request;
     sp_tensor_info info;
-    (void)err;
     request.options = options;
     request.option_count = 3;
     still.options = resting;
     still.option_count = 2;
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *before = host_run(&c->device, &still);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) before = host_run(&c->device, &still);
     double scale = strtod(CLIP, NULL) / norm_of(run);
     assert_true(scale < 1.0);
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
@@ -97,8 +95,6 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
             assert_within(to[e], expected, 1e-12);
         }
     }
-    sp_run_free(before);
-    sp_run_free(run);
     return SP_OK;
 }
 
@@ -114,17 +110,14 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     const sp_backend_option options[] = {{"clip", CLIP}, {"learning_rate", LEARNING_RATE}};
     sp_run_request request = request_of(c, view);
     AUTO(host_plain) plain;
-    (void)err;
     request.options = options;
     request.option_count = 2;
     request.steps = 3;
     host_plain_make(&request, &plain);
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *expected = host_run(&c->device, &plain.request);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) expected = host_run(&c->device, &plain.request);
     double distance = host_distance(run, expected, "parameters/");
     must_hold(distance <= 1e-10, "parameters differ by %.3g", distance);
-    sp_run_free(run);
-    sp_run_free(expected);
     return SP_OK;
 }
 
@@ -151,14 +144,11 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     const sp_backend_option options[] = {{"clip", "1e9"}};
     sp_run_request request = request_of(c, view);
     sp_run_request free_of = request;
-    (void)err;
     request.options = options;
     request.option_count = 1;
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *expected = host_run(&c->device, &free_of);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) expected = host_run(&c->device, &free_of);
     assert_true(host_distance(run, expected, "") == 0.0);
-    sp_run_free(run);
-    sp_run_free(expected);
     return SP_OK;
 }
 

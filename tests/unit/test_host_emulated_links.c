@@ -48,7 +48,7 @@ static void fixture_make(fixture *f)
     assert_true(sp_stack_builtin("reference", &f->memory.stack));
     sp_packing_init(&f->packing, &batch, 1);
     for (int s = 0; s < PACKS; s++) {
-        assert_true(pack_sample(&f->packing.forward, 0, 1, s, tokens[s]));
+        pack_sample(&f->packing.forward, 0, 1, s, tokens[s]);
     }
     must_succeed(plan_by_schedule(&f->plan, &f->layout, &f->packing, SP_SCHEDULE_1F1B, ERR));
     f->request = (sp_run_request){RUN_OF(&f->plan, &f->model, &f->memory), .links = &times,
@@ -107,23 +107,20 @@ TEST(a_step_of_two_stages)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *run = host_run(&f.device, &f.request);
+    OWNED(sp_run) run = host_run(&f.device, &f.request);
     must_be_as_worked_out(sp_run_step(run, 0));
-    sp_run_free(run);
 }
 
 TEST(tensors_stay_the_same)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *with = host_run(&f.device, &f.request);
+    OWNED(sp_run) with = host_run(&f.device, &f.request);
     f.request.option_count = 0;
-    sp_run *without = host_run(&f.device, &f.request);
+    OWNED(sp_run) without = host_run(&f.device, &f.request);
     assert_true(host_distance(with, without, "") == 0.0);
     assert_true(sp_run_step(with, 0)->timeline.makespan_ns > 11 * SECOND);
     assert_true(sp_run_step(without, 0)->timeline.makespan_ns < 11 * SECOND);
-    sp_run_free(with);
-    sp_run_free(without);
 }
 
 // ---- predicted and executed ----
@@ -145,7 +142,6 @@ static sp_status see(void *context, const sp_step_view *predicted, const sp_step
                      sp_error *err)
 {
     gaps *g = context;
-    (void)err;
     find_gaps(predicted->timeline, g->predicted_ns);
     find_gaps(measured->timeline, g->measured_ns);
     return SP_OK;

@@ -41,7 +41,6 @@ static void touch(const void *at, int64_t bytes, bool writes)
 
 static void enter(sp_runtime *runtime, int rank)
 {
-    (void)runtime;
     w.rank = rank;
 }
 
@@ -60,7 +59,6 @@ static void zero(sp_runtime *runtime, void *to, int64_t bytes)
 
 static sp_fence mark(sp_runtime *runtime)
 {
-    (void)runtime;
     uint64_t *now = w.after[w.rank];
     uint64_t point = now[w.rank]++;
     assert_true(point < MOST_POINTS);
@@ -71,7 +69,6 @@ static sp_fence mark(sp_runtime *runtime)
 
 static void wait_for(sp_runtime *runtime, sp_fence fence)
 {
-    (void)runtime;
     for (int r = 0; fence.point > 0 && r < RANKS; r++) {
         uint64_t before = w.point[fence.rank][fence.point][r];
         w.after[w.rank][r] = before > w.after[w.rank][r] ? before : w.after[w.rank][r];

@@ -91,8 +91,7 @@ static void follows_differences(sp_model model, const char *dropout)
     }
     double first = loss(&p);
     assert_within(first, log((double)model.vocab), 2.0);
-    AUTO_FREE double *expected = calloc((size_t)weights->elements, sizeof *expected);
-    assert_non_null(expected);
+    AUTO_FREE double *expected = sp_calloc((size_t)weights->elements, sizeof *expected);
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
     for (size_t w = 0; w < weights->count; w++) {
         const sp_i_exec_weight *weight = &weights->items[w];

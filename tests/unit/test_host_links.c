@@ -13,7 +13,6 @@ static atomic_llong computed_ns;
 
 static int64_t now_ns(sp_runtime *runtime)
 {
-    (void)runtime;
     return atomic_load(&computed_ns);
 }
 

@@ -7,6 +7,8 @@
 #include "tests/support/failing_run.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_exec_run)
+
 enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
 
 // The CPU, but that it counts blocks, that a stamp means nothing before its rank has settled, and
@@ -51,7 +53,6 @@ static void release_host(sp_runtime *runtime, void *memory)
 
 static void enter(sp_runtime *runtime, int rank)
 {
-    (void)runtime;
     rank_here = rank;
 }
 
@@ -66,7 +67,6 @@ static uint64_t stamp(sp_runtime *runtime)
 
 static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 {
-    (void)runtime;
     if (!atomic_load(&c.synchronized[number])) {
         atomic_fetch_add(&c.too_early, 1);
     }
@@ -75,7 +75,6 @@ static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 
 static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
-    (void)runtime;
     for (int s = 0; s < atomic_load(&c.stamps); s++) {
         if (atomic_load(&c.rank_of[s]) == rank_here + 1) {
             atomic_store(&c.synchronized[s], true);
@@ -119,7 +118,7 @@ static sp_runtime *counting_runtime(int failing, int after)
 
 static sp_status run_step(const failing_run *f, sp_runtime *runtime, double *loss, sp_error *err)
 {
-    sp_i_exec_run *run;
+    OWNED(sp_i_exec_run) run;
     sp_measured_step step = {0};
     *err = (sp_error){0};
     sp_status status = sp_i_exec_run_new(
@@ -138,7 +137,6 @@ static sp_status run_step(const failing_run *f, sp_runtime *runtime, double *los
     *loss = step.loss;
     sp_timeline_fini(&step.timeline);
     sp_memory_timeline_fini(&step.memory);
-    sp_i_exec_run_free(run);
     return status;
 }
 
@@ -205,8 +203,7 @@ TEST(failed_reads_are_errors)
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
     sp_tensor_info info;
     sp_i_exec_tensor_info(run, last, &info);
-    double *values = malloc((size_t)info.elements * sizeof *values);
-    assert_non_null(values);
+    double *values = sp_malloc((size_t)info.elements * sizeof *values);
     must_succeed(sp_i_exec_tensor_read(run, last, values, ERR));
     c.reads_fail = true;
     must_succeed(sp_i_exec_tensor_read(run, 0, values, ERR));
@@ -241,8 +238,8 @@ static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
 TEST(masters_are_as_exact_as_gradients)
 {
     AUTO(failing_run) f;
-    sp_i_exec_run *run;
-    sp_i_exec_run *plain;
+    OWNED(sp_i_exec_run) run;
+    OWNED(sp_i_exec_run) plain;
     sp_i_exec_math math = sp_i_exec_math_f32;
     math.exact_bytes = sizeof(double);
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
@@ -280,6 +277,4 @@ TEST(masters_are_as_exact_as_gradients)
     assert_int_equal(info.precision, SP_FP32);
     sp_i_exec_tensor_info(run, sp_i_exec_tensor_count(run) - 1, &info);
     assert_int_equal(info.precision, SP_FP64);
-    sp_i_exec_run_free(plain);
-    sp_i_exec_run_free(run);
 }

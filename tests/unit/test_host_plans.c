@@ -46,7 +46,6 @@ static void find_features(const sp_plan *plan, features *found)
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     examination *e = context;
-    (void)err;
     const sp_scenario *scenario = &e->run.scenario;
     const sp_run_request request = {RUN_OF(view->plan, &e->model, &scenario->memory),
                                     RUN_STEPS(e->precision, 5, 1)};

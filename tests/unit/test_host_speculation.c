@@ -5,6 +5,8 @@
 #include "kernels/kernels.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_small_model)
+
 enum { VOCAB = 48, PROMPT = 12, TOKENS = 40 };
 
 static sp_small_model *model_of(uint64_t seed, double late_scale)
@@ -60,7 +62,7 @@ static double logits_apart(const double *a, const double *b)
 TEST(paths_of_a_tree_are_texts)
 {
     enum { CHAIN = 6 };
-    sp_small_model *model = model_of(1, 0.3);
+    OWNED(sp_small_model) model = model_of(1, 0.3);
     AUTO(sp_small_cache) cache;
     static double whole[CHAIN * VOCAB];
     static double single[VOCAB];
@@ -87,7 +89,6 @@ TEST(paths_of_a_tree_are_texts)
         assert_true(logits_apart(single, whole + i * VOCAB) < 1e-10);
         assert_true(logits_apart(single, tree + 2 * i * VOCAB) < 1e-10);
     }
-    sp_small_model_free(model);
 }
 
 // Greedy, token for token, over models, prompts and shapes of the tree.
@@ -97,7 +98,7 @@ TEST(speculation_is_lossless)
     int64_t accepted = 0;
     for (int round = 0; round < test_rounds(24); round++) {
         static const double scales[] = {0.0, 0.2, 0.5, 1.0};
-        sp_small_model *model = model_of((uint64_t)round, scales[round % 4]);
+        OWNED(sp_small_model) model = model_of((uint64_t)round, scales[round % 4]);
         int64_t prompt[PROMPT];
         int count = draw_prompt(&prng, prompt);
         int top_k = 1 + prng_below(&prng, 6);
@@ -117,7 +118,6 @@ TEST(speculation_is_lossless)
             assert_true(text.calls[i].accepted <= text.calls[i].depth);
             assert_true(text.calls[i].entropy <= depth * log(top_k) + 1e-9);
         }
-        sp_small_model_free(model);
     }
     assert_true(accepted > 100);
 }
@@ -125,7 +125,7 @@ TEST(speculation_is_lossless)
 // A draft that is the whole model but for layers that add nothing agrees always.
 TEST(an_equal_draft_is_accepted_whole)
 {
-    sp_small_model *model = model_of(3, 0.0);
+    OWNED(sp_small_model) model = model_of(3, 0.0);
     int64_t prompt[] = {1, 2, 3};
     sp_speculation how = method(SP_DECODE_EAGLE, 4, 3, 14);
     AUTO(sp_small_text) text;
@@ -139,7 +139,6 @@ TEST(an_equal_draft_is_accepted_whole)
         assert_true(text.calls[i].path_accepted);
     }
     assert_int_equal(text.call_count, TOKENS / 5);
-    sp_small_model_free(model);
 }
 
 TEST(closer_drafts_are_accepted_more)
@@ -148,13 +147,12 @@ TEST(closer_drafts_are_accepted_more)
     int calls[3] = {0};
     for (int s = 0; s < 3; s++) {
         for (int seed = 0; seed < 4; seed++) {
-            sp_small_model *model = model_of((uint64_t)seed, scales[s]);
+            OWNED(sp_small_model) model = model_of((uint64_t)seed, scales[s]);
             int64_t prompt[] = {5, 6, 7, 8};
             sp_speculation how = method(SP_DECODE_EAGLE, 5, 4, 20);
             AUTO(sp_small_text) text;
             must_succeed(sp_small_generate(model, 2, &how, prompt, 4, TOKENS, &text, ERR));
             calls[s] += text.call_count;
-            sp_small_model_free(model);
         }
     }
     assert_true(calls[0] < calls[1] && calls[1] < calls[2]);

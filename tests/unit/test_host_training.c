@@ -70,11 +70,10 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &t->model, NULL),
                                     RUN_STEPS(t->precision, 7, STEPS), RUN_OPTIONS(options, 2)};
     AUTO(host_plain) plain;
-    (void)err;
     must_need(&request, t->features);
     host_plain_make(&request, &plain);
-    sp_run *sliced = host_run(&t->device, &request);
-    sp_run *whole = host_run(&t->device, &plain.request);
+    OWNED(sp_run) sliced = host_run(&t->device, &request);
+    OWNED(sp_run) whole = host_run(&t->device, &plain.request);
     for (int i = 0; i < STEPS; i++) {
         double a = sp_run_step(sliced, i)->loss;
         double b = sp_run_step(whole, i)->loss;
@@ -84,8 +83,6 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     assert_within(mean(whole, 0, 1), log((double)t->model.vocab), 0.5);
     assert_true(mean(sliced, STEPS - ENDS, ENDS) < mean(sliced, 0, ENDS) - 1.0);
     assert_true(host_distance(sliced, whole, "parameters/") <= t->bound);
-    sp_run_free(sliced);
-    sp_run_free(whole);
     return SP_OK;
 }
 

@@ -30,8 +30,6 @@ static bool overlap(const sp_span *a, const sp_span *b)
 static sp_status count_overlaps(void *context, const sp_step_view *predicted,
                                 const sp_step_view *measured, sp_error *err)
 {
-    (void)predicted;
-    (void)err;
     fixture *f = context;
     const sp_rank_timeline *ranks = measured->timeline->ranks;
     f->overlaps = 0;

@@ -76,7 +76,6 @@ static sp_status compare_steps(void *context, const sp_step_view *view, sp_error
     const sp_run_request request = {RUN_OF(view->plan, &s->model, &memory), .clock = s->clock,
                                     RUN_STEPS(SP_FP64, 9, 4)};
     AUTO(host_plain) plain;
-    (void)err;
     host_plain_make(&request, &plain);
     sp_run *first = host_run(&s->device, &request);
     sp_run *second = host_run(&s->device, &request);

@@ -36,34 +36,31 @@ TEST(each_doubling_of_nodes_slows_computation)
 
 // Tensor parallelism: of what its collectives no longer take by themselves the computation that
 // hides them gets longer by a share; nothing hidden, nothing lost.
-TEST(hidden_collectives_slow_computation)
+TEST_ROUNDS(hidden_collectives_slow_computation, 5, 40)
 {
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 40; round++) {
-        char constant[64];
-        double share = sp_prng_uniform(&prng);
-        AUTO(priced_step) blocking, hidden;
-        priced_case c = priced_default();
-        c.layout.tp = 4;
-        c.layout.sequence_parallel = round % 2 == 0;
-        c.nvlink_gb_per_s = exp(8.0 * sp_prng_uniform(&prng));
-        snprintf(constant, sizeof constant, "interference.overlap_share=%.17g", share);
-        state_constant(&c, constant);
-        priced_step_run(&c, &blocking);
-        sp_stack *stack = &c.memory.stack;
-        stack->hide_forward_gather = stack->hide_forward_reduce = true;
-        stack->hide_backward_gather = stack->hide_backward_reduce = true;
-        priced_step_run(&c, &hidden);
-        const sp_action_cost *before[] = {&blocking.costs.action[SP_ACTION_F][0],
-                                          &blocking.costs.action[SP_ACTION_B][0]};
-        const sp_action_cost *after[] = {&hidden.costs.action[SP_ACTION_F][0],
-                                         &hidden.costs.action[SP_ACTION_B][0]};
-        for (int i = 0; i < 2; i++) {
-            double away_ns = (double)(before[i]->tp_ns - after[i]->tp_ns);
-            assert_true(away_ns > 0.0);
-            // Of each of a pack's parts a nanosecond may be cut.
-            double lost_ns = (double)(after[i]->compute_ns - before[i]->compute_ns);
-            assert_within(lost_ns, share * away_ns, 20.0 + 1e-9 * away_ns);
-        }
+    char constant[64];
+    double share = sp_prng_uniform(prng);
+    AUTO(priced_step) blocking, hidden;
+    priced_case c = priced_default();
+    c.layout.tp = 4;
+    c.layout.sequence_parallel = round % 2 == 0;
+    c.nvlink_gb_per_s = exp(8.0 * sp_prng_uniform(prng));
+    snprintf(constant, sizeof constant, "interference.overlap_share=%.17g", share);
+    state_constant(&c, constant);
+    priced_step_run(&c, &blocking);
+    sp_stack *stack = &c.memory.stack;
+    stack->hide_forward_gather = stack->hide_forward_reduce = true;
+    stack->hide_backward_gather = stack->hide_backward_reduce = true;
+    priced_step_run(&c, &hidden);
+    const sp_action_cost *before[] = {&blocking.costs.action[SP_ACTION_F][0],
+                                      &blocking.costs.action[SP_ACTION_B][0]};
+    const sp_action_cost *after[] = {&hidden.costs.action[SP_ACTION_F][0],
+                                     &hidden.costs.action[SP_ACTION_B][0]};
+    for (int i = 0; i < 2; i++) {
+        double away_ns = (double)(before[i]->tp_ns - after[i]->tp_ns);
+        assert_true(away_ns > 0.0);
+        // Of each of a pack's parts a nanosecond may be cut.
+        double lost_ns = (double)(after[i]->compute_ns - before[i]->compute_ns);
+        assert_within(lost_ns, share * away_ns, 20.0 + 1e-9 * away_ns);
     }
 }

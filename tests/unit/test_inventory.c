@@ -1,17 +1,11 @@
 #include "sim/model/inventory.h"
 #include "tests/support/initializers.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 static const sp_stack ours; // all switches off
 
 static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-
-static sp_model builtin(const char *name)
-{
-    sp_model model;
-    assert_int_equal(sp_model_builtin(name, &model, NULL), SP_OK);
-    return model;
-}
 
 static sp_inventory layer(const sp_model *model, const sp_layout *layout, sp_attention attention,
                           sp_pass pass)
@@ -54,7 +48,7 @@ TEST(gpt_layer_flops_follow_the_closed_form)
 {
     const char *const names[] = {"gpt-3.6b", "gpt-18.4b", "gpt-39.1b", "gpt-175b"};
     for (int i = 0; i < 4; i++) {
-        sp_model model = builtin(names[i]);
+        sp_model model = builtin_model(names[i]);
         double h = (double)model.hidden;
         for (double s = 1024.0; s <= 8192.0; s *= 2.0) {
             sp_inventory f = layer(&model, &single, SP_ATTENTION_UNFUSED, SP_PASS_F);
@@ -69,7 +63,7 @@ TEST(gpt_layer_flops_follow_the_closed_form)
 TEST(layers_and_head_sum_to_the_model)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         sp_inventory head;
         sp_inventory_build(&model, &single, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
                            SP_PART_HEAD, SP_PASS_F, &head);
@@ -100,7 +94,7 @@ TEST(no_layers_have_no_parameters)
 TEST(tensor_parallelism_divides_flops)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         for (int tp = 2; tp <= 8 && tp <= model.kv_heads; tp *= 2) {
             sp_layout split = single;
             split.tp = tp;
@@ -128,7 +122,7 @@ TEST(tensor_parallelism_divides_flops)
 TEST(passes_cost_alike)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         for (int a = SP_ATTENTION_FLASH; a <= SP_ATTENTION_UNFUSED; a++) {
             sp_inventory f = layer(&model, &single, (sp_attention)a, SP_PASS_F);
             sp_inventory in = layer(&model, &single, (sp_attention)a, SP_PASS_I);
@@ -148,24 +142,20 @@ TEST(passes_cost_alike)
 
 // A sample of s tokens cut anywhere: sum of 2*l*o + l*l over its slices is s*s, so the slices'
 // FLOPs sum to the sample's.
-TEST(slices_sum_to_the_sample)
+TEST_ROUNDS(slices_sum_to_the_sample, 21, 200)
 {
-    sp_prng prng = prng_seeded(21);
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
-    for (int i = 0; i < 200; i++) {
-        int64_t s = 1 + (int64_t)sp_prng_below(&prng, 100000);
-        double sum = 0.0;
-        for (int64_t o = 0; o < s;) {
-            int64_t l = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(s - o));
-            sum += sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)l,
-                                      (double)(2 * l * o + l * l));
-            o += l;
-        }
-        assert_close(sum,
-                     sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)),
-                     1e-12);
+    int64_t s = 1 + (int64_t)sp_prng_below(prng, 100000);
+    double sum = 0.0;
+    for (int64_t o = 0; o < s;) {
+        int64_t l = 1 + (int64_t)sp_prng_below(prng, (uint64_t)(s - o));
+        sum += sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)l,
+                                  (double)(2 * l * o + l * l));
+        o += l;
     }
+    assert_close(
+        sum, sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)), 1e-12);
 }
 
 // Korthikanti et al., section 4.2.2: four all-reduces of 2*s*h bytes in forward and backward, or
@@ -173,7 +163,7 @@ TEST(slices_sum_to_the_sample)
 // that the backward repeats for the weights.
 TEST(tensor_parallel_communication)
 {
-    sp_model model = builtin("gpt-18.4b");
+    sp_model model = builtin_model("gpt-18.4b");
     double s = 2048.0;
     double full = 2.0 * s * 6144.0;
     sp_layout plain = single;
@@ -213,7 +203,7 @@ TEST(tensor_parallel_communication)
 // heads share 8 of 128 in Llama-2 70B.
 TEST(context_parallel_communication)
 {
-    sp_model model = builtin("llama-70b");
+    sp_model model = builtin_model("llama-70b");
     sp_layout layout = single;
     layout.tp = 2;
     layout.cp = 4;
@@ -236,7 +226,7 @@ TEST(context_parallel_communication)
 // values as it had.
 TEST(hierarchical_communication)
 {
-    sp_model model = builtin("llama-70b");
+    sp_model model = builtin_model("llama-70b");
     sp_stack stack = {.cp_overlap = SP_CP_A2A_P2P};
     sp_layout layout = single;
     const double local = 8192.0;
@@ -276,7 +266,7 @@ static double memory_bytes(const sp_model *model, sp_pass pass)
 // Two norms more, each of 2 tensors forward and 3 backward.
 TEST(norms_behind_blocks_move_their_bytes)
 {
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     double forward = memory_bytes(&model, SP_PASS_F);
     double backward = memory_bytes(&model, SP_PASS_I);
     model.post_norms = true;
@@ -345,7 +335,7 @@ static double recomputed_flops(const sp_model *model, sp_recompute mode, double 
 // Llama-2 13B: h 5120, f 13824, 40 heads of 128.
 TEST(recomputation_repeats_its_share)
 {
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     double s = 4096.0;
     double pairs2 = s * s;
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
@@ -369,7 +359,7 @@ TEST(recomputation_repeats_its_share)
 // Each of 8 experts runs 2/8 of the tokens; TP splits inside the experts.
 TEST(experts_share_the_tokens)
 {
-    sp_model model = builtin("mixtral-8x7b");
+    sp_model model = builtin_model("mixtral-8x7b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
     const sp_op *fc1 = find(&f, "first MLP projection");
     assert_int_equal(fc1->repeat, 8);
@@ -384,7 +374,7 @@ TEST(experts_share_the_tokens)
 
 static sp_inventory routed_layer(const sp_layout *layout, const sp_stack *stack, sp_pass pass)
 {
-    const sp_model model = builtin("mixtral-8x7b");
+    const sp_model model = builtin_model("mixtral-8x7b");
     sp_inventory inventory;
     sp_inventory_build(&model, layout, stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_FULL, SP_PART_LAYER,
                        pass, &inventory);
@@ -429,7 +419,7 @@ TEST(a_router_runs_the_kernels_of_its_stack)
         }
     }
     const sp_stack stack = {.router_kernels = 72};
-    const sp_model dense = builtin("llama-7b");
+    const sp_model dense = builtin_model("llama-7b");
     sp_inventory f;
     sp_inventory_build(&dense, &single, &stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
                        SP_PART_LAYER, SP_PASS_F, &f);
@@ -464,7 +454,7 @@ TEST(sums_of_unfused_permutation_move_a_row_more)
 // forward, 11 B backward.
 TEST(unfused_attention_moves_the_scores)
 {
-    sp_model model = builtin("gpt-18.4b");
+    sp_model model = builtin_model("gpt-18.4b");
     sp_layout layout = single;
     layout.tp = 4;
     sp_inventory f = layer(&model, &layout, SP_ATTENTION_UNFUSED, SP_PASS_F);
@@ -478,7 +468,7 @@ TEST(unfused_attention_moves_the_scores)
 
 TEST(vocabulary_is_split)
 {
-    sp_model model = builtin("llama-3-8b");
+    sp_model model = builtin_model("llama-3-8b");
     sp_layout layout = single;
     layout.tp = 4;
     layout.pp = 8;
@@ -496,7 +486,7 @@ TEST(vocabulary_is_split)
 // the backward it takes its columns of the gradient, which are there.
 TEST(gathered_logits_are_whole)
 {
-    sp_model model = builtin("llama-3-8b");
+    sp_model model = builtin_model("llama-3-8b");
     sp_stack gathering = ours;
     gathering.gathered_logits = true;
     for (int tp = 1; tp <= 8; tp *= 2) {
@@ -568,7 +558,7 @@ TEST(losses_move_logits_by_their_kind)
 // 2 bytes, and that the backward adds to the buffer once.
 TEST(loss_by_chunks_makes_its_gradients_in_the_forward)
 {
-    sp_model model = builtin("llama-3-8b");
+    sp_model model = builtin_model("llama-3-8b");
     double weights = 128256.0 / 2 * 4096.0;
     for (int unfused = 0; unfused < 2; unfused++) {
         sp_layout layout = single;
@@ -611,7 +601,7 @@ TEST(loss_by_chunks_makes_its_gradients_in_the_forward)
 // the same products in one piece, and moves no logits.
 TEST(chunks_that_run_again_compute_logits_twice)
 {
-    sp_model model = builtin("llama-3-8b");
+    sp_model model = builtin_model("llama-3-8b");
     const double product = 2.0 * 4096.0 * 128256.0 / 2 * 4096.0;
     const double logits = 128256.0 / 2;
     for (int kind = 0; kind < 4; kind++) {
@@ -656,36 +646,33 @@ TEST(chunks_that_run_again_compute_logits_twice)
 }
 
 // What a user of the inventory relies on, for every model, layout and pass.
-TEST(operators_are_well_formed)
+TEST_ROUNDS(operators_are_well_formed, 8, 2000)
 {
-    sp_prng prng = prng_seeded(8);
-    for (int i = 0; i < 2000; i++) {
-        sp_model model = builtin(
-            sp_model_builtin_name((int)sp_prng_below(&prng, (uint64_t)sp_model_builtin_count())));
-        model.qk_norm = sp_prng_below(&prng, 2) == 1;
-        sp_layout layout = {.tp = 1 << sp_prng_below(&prng, 4),
-                            .cp = 1 << sp_prng_below(&prng, 3),
-                            .pp = 2,
-                            .dp = 1,
-                            .chunks = 1};
-        layout.sequence_parallel = sp_prng_below(&prng, 2) == 1;
-        layout.vocab_parallel = sp_prng_below(&prng, 2) == 1;
-        sp_inventory inventory;
-        sp_inventory_build(&model, &layout, &ours, (sp_attention)sp_prng_below(&prng, 2),
-                           (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES),
-                           (sp_part)sp_prng_below(&prng, 3), (sp_pass)sp_prng_below(&prng, 4),
-                           &inventory);
-        for (int k = 0; k < inventory.count; k++) {
-            const sp_op *op = &inventory.ops[k];
-            assert_non_null(op->name);
-            assert_true(op->repeat >= 1 && op->token_share > 0.0 && op->token_share <= 1.0);
-            assert_true(op->bytes_per_token >= 0.0 && op->bytes_per_pair >= 0.0);
-            bool is_gemm = op->kind == SP_OP_GEMM;
-            assert_int_equal((op->m == 0) + (op->n == 0) + (op->k == 0),
-                             is_gemm                       ? 1
-                             : op->kind == SP_OP_ATTENTION ? 2
-                                                           : 3);
-            assert_true(op->kind <= SP_OP_MEMORY || op->kernels == 0);
-        }
+    sp_model model = builtin_model(
+        sp_model_builtin_name((int)sp_prng_below(prng, (uint64_t)sp_model_builtin_count())));
+    model.qk_norm = sp_prng_below(prng, 2) == 1;
+    sp_layout layout = {.tp = 1 << sp_prng_below(prng, 4),
+                        .cp = 1 << sp_prng_below(prng, 3),
+                        .pp = 2,
+                        .dp = 1,
+                        .chunks = 1};
+    layout.sequence_parallel = sp_prng_below(prng, 2) == 1;
+    layout.vocab_parallel = sp_prng_below(prng, 2) == 1;
+    sp_inventory inventory;
+    sp_inventory_build(&model, &layout, &ours, (sp_attention)sp_prng_below(prng, 2),
+                       (sp_recompute)sp_prng_below(prng, SP_RECOMPUTE_MODES),
+                       (sp_part)sp_prng_below(prng, 3), (sp_pass)sp_prng_below(prng, 4),
+                       &inventory);
+    for (int k = 0; k < inventory.count; k++) {
+        const sp_op *op = &inventory.ops[k];
+        assert_non_null(op->name);
+        assert_true(op->repeat >= 1 && op->token_share > 0.0 && op->token_share <= 1.0);
+        assert_true(op->bytes_per_token >= 0.0 && op->bytes_per_pair >= 0.0);
+        bool is_gemm = op->kind == SP_OP_GEMM;
+        assert_int_equal((op->m == 0) + (op->n == 0) + (op->k == 0), is_gemm ? 1
+                                                                     : op->kind == SP_OP_ATTENTION
+                                                                         ? 2
+                                                                         : 3);
+        assert_true(op->kind <= SP_OP_MEMORY || op->kernels == 0);
     }
 }

@@ -40,8 +40,7 @@ static double gelu_loss(void *data)
 
 TEST(swiglu_definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor expected = tensor_zero(&p.all, N);
     for (int t = 0; t < TOKENS; t++) {
         for (int i = 0; i < FEATURES; i++) {
@@ -54,13 +53,11 @@ TEST(swiglu_definition)
     sp_kernel_swiglu_f32(TOKENS, FEATURES, p.in.f, p.in.f + FEATURES, IN_STRIDE, p.y.f, FEATURES);
     assert_near_rows(p.y.d, expected.d, N, 1e-15);
     assert_types_agree(p.y, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(swiglu_gradients)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor din = tensor_zero(&p.all, p.in.n);
     sp_kernel_swiglu_backward_f64(TOKENS, FEATURES, p.in.d, p.in.d + FEATURES, IN_STRIDE, p.dy.d,
                                   FEATURES, din.d, din.d + FEATURES, IN_STRIDE);
@@ -68,13 +65,11 @@ TEST(swiglu_gradients)
                                   FEATURES, din.f, din.f + FEATURES, IN_STRIDE);
     assert_gradient(swiglu_loss, &p, p.in.d, p.in.n, din.d);
     assert_types_agree(din, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(gelu_definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor expected = tensor_zero(&p.all, N);
     double pi = acos(-1.0);
     for (int i = 0; i < N; i++) {
@@ -85,19 +80,16 @@ TEST(gelu_definition)
     sp_kernel_gelu_f32(N, p.in.f, p.y.f);
     assert_near_rows(p.y.d, expected.d, N, 1e-15);
     assert_types_agree(p.y, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(gelu_gradient)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor dx = tensor_zero(&p.all, N);
     sp_kernel_gelu_backward_f64(N, p.in.d, p.dy.d, dx.d);
     sp_kernel_gelu_backward_f32(N, p.in.f, p.dy.f, dx.f);
     assert_gradient(gelu_loss, &p, p.in.d, N, dx.d);
     assert_types_agree(dx, 1e-5);
-    tensors_fini(&p.all);
 }
 
 // Far out both are the identity or zero, with slopes 1 and 0 and no NaN on the way.

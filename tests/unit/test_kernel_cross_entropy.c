@@ -45,8 +45,7 @@ static void run_backward(problem *p)
 
 TEST(definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     double expected = 0;
     for (int t = 0; t < TOKENS; t++) {
         double sum = 0;
@@ -64,27 +63,23 @@ TEST(definition)
     assert_close(loss, expected, 1e-14);
     assert_close(loss_f32, expected, 1e-6);
     assert_types_agree(p.lse, 1e-6);
-    tensors_fini(&p.all);
 }
 
 // All logits equal: each token's loss is log(VOCAB), however large the logits are.
 TEST(uniform_logits)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     for (int64_t i = 0; i < p.logits.n; i++) {
         p.logits.d[i] = 1e5;
     }
     double loss =
         sp_kernel_cross_entropy_f64(TOKENS, VOCAB, p.logits.d, STRIDE, target, NULL, 4.0, p.lse.d);
     assert_within(loss, log(VOCAB), 1e-10);
-    tensors_fini(&p.all);
 }
 
 TEST(gradient)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     run(&p);
     run_backward(&p);
     sp_kernel_cross_entropy_f32(TOKENS, VOCAB, p.logits.f, STRIDE, target, p.weight.f, total_weight,
@@ -93,13 +88,11 @@ TEST(gradient)
                                          total_weight, p.lse.f, p.dlogits.f, STRIDE);
     assert_gradient(loss_of, &p, p.logits.d, p.logits.n, p.dlogits.d);
     assert_types_agree(p.dlogits, 1e-5);
-    tensors_fini(&p.all);
 }
 
 TEST(gradient_in_place)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     run(&p);
     run_backward(&p);
     sp_kernel_cross_entropy_backward_f64(TOKENS, VOCAB, 0, p.logits.d, STRIDE, target, p.weight.d,
@@ -108,14 +101,12 @@ TEST(gradient_in_place)
         assert_memory_equal(p.logits.d + t * STRIDE, p.dlogits.d + t * STRIDE,
                             VOCAB * sizeof(double));
     }
-    tensors_fini(&p.all);
 }
 
 // A token that does not count must not spread infinities.
 TEST(ignored_tokens)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     run(&p);
     double before = run(&p);
     for (int j = 0; j < VOCAB; j++) {
@@ -126,13 +117,11 @@ TEST(ignored_tokens)
     for (int j = 0; j < VOCAB; j++) {
         assert_true(p.dlogits.d[3 * STRIDE + j] == 0.0);
     }
-    tensors_fini(&p.all);
 }
 
 TEST(parts_add_up)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     double whole = run(&p);
     double sum = 0;
     for (int t = 0; t < TOKENS; t++) {
@@ -142,7 +131,6 @@ TEST(parts_add_up)
         assert_true(lse == p.lse.d[t]);
     }
     assert_close(sum, whole, 1e-15);
-    tensors_fini(&p.all);
 }
 
 static const int64_t first_column[RANKS + 1] = {0, 11, 12, VOCAB};
@@ -177,8 +165,7 @@ static double vocabulary_parallel(const problem *p, double *lse)
 
 TEST(vocabulary_over_ranks)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor lse = tensor_zero(&p.all, TOKENS);
     tensor dlogits = tensor_zero(&p.all, p.dlogits.n);
     double whole = run(&p);
@@ -193,5 +180,4 @@ TEST(vocabulary_over_ranks)
                                              dlogits.d + first_column[r], STRIDE);
     }
     assert_near_rows(dlogits.d, p.dlogits.d, dlogits.n, 1e-14);
-    tensors_fini(&p.all);
 }

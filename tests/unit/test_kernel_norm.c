@@ -63,8 +63,7 @@ static double layer_norm_loss(void *data)
 
 TEST(rms_norm_definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor expected = tensor_zero(&p.all, p.y.n);
     for (int t = 0; t < TOKENS; t++) {
         const double *row = p.x.d + t * X_STRIDE;
@@ -77,13 +76,11 @@ TEST(rms_norm_definition)
     assert_near_rows(p.y.d, expected.d, p.y.n, 1e-14);
     assert_types_agree(p.y, 1e-6);
     assert_types_agree(p.rstd, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(rms_norm_gradients)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor dx = tensor_zero(&p.all, p.x.n);
     tensor dweight = tensor_zero(&p.all, FEATURES);
     run_rms_norm(&p);
@@ -99,13 +96,11 @@ TEST(rms_norm_gradients)
     assert_gradient(rms_norm_loss, &p, p.weight.d, FEATURES, dweight.d);
     assert_types_agree(dx, 1e-5);
     assert_types_agree(dweight, 1e-5);
-    tensors_fini(&p.all);
 }
 
 TEST(layer_norm_definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor expected = tensor_zero(&p.all, p.y.n);
     for (int t = 0; t < TOKENS; t++) {
         const double *row = p.x.d + t * X_STRIDE;
@@ -126,13 +121,11 @@ TEST(layer_norm_definition)
     assert_types_agree(p.y, 1e-6);
     assert_types_agree(p.mean, 1e-5);
     assert_types_agree(p.rstd, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(layer_norm_gradients)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor dx = tensor_zero(&p.all, p.x.n);
     tensor dweight = tensor_zero(&p.all, FEATURES);
     tensor dbias = tensor_zero(&p.all, FEATURES);
@@ -151,14 +144,12 @@ TEST(layer_norm_gradients)
     assert_types_agree(dx, 1e-5);
     assert_types_agree(dweight, 1e-5);
     assert_types_agree(dbias, 1e-5);
-    tensors_fini(&p.all);
 }
 
 // Tokens far from zero: the variance must not come from cancelling sums.
 TEST(layer_norm_of_a_large_mean)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     for (int64_t i = 0; i < p.x.n; i++) {
         // Multiples of 1/4 near 4096 are exact in fp32.
         p.x.d[i] = 4096.0 + (double)(i * 7 % 16) / 4.0;
@@ -167,13 +158,11 @@ TEST(layer_norm_of_a_large_mean)
     run_layer_norm(&p);
     assert_types_agree(p.rstd, 1e-3);
     assert_types_agree(p.y, 1e-3);
-    tensors_fini(&p.all);
 }
 
 TEST(weight_gradients_add_up)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor whole = tensor_zero(&p.all, FEATURES);
     tensor parts = tensor_zero(&p.all, FEATURES);
     run_rms_norm(&p);
@@ -185,5 +174,4 @@ TEST(weight_gradients_add_up)
                                                parts.d);
     }
     assert_memory_equal(parts.d, whole.d, FEATURES * sizeof(double));
-    tensors_fini(&p.all);
 }

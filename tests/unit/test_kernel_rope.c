@@ -27,8 +27,7 @@ static void set_up(problem *p)
 
 TEST(definition)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor expected = tensor_copy(&p.all, p.x);
     for (int t = 0; t < TOKENS; t++) {
         for (int h = 0; h < HEADS; h++) {
@@ -46,25 +45,21 @@ TEST(definition)
     // Angles up to 131071 keep 10 digits after the point.
     assert_near_rows(p.x.d, expected.d, p.x.n, 1e-10);
     assert_types_agree(p.x, 1e-6);
-    tensors_fini(&p.all);
 }
 
 TEST(backward_undoes_forward)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor x = tensor_copy(&p.all, p.x);
     sp_kernel_rope_f64(TOKENS, HEADS, HEAD_DIM, p.cosine.d, p.sine.d, false, p.x.d, STRIDE);
     sp_kernel_rope_f64(TOKENS, HEADS, HEAD_DIM, p.cosine.d, p.sine.d, true, p.x.d, STRIDE);
     assert_near_rows(p.x.d, x.d, x.n, 1e-14);
-    tensors_fini(&p.all);
 }
 
 // <R x, dy> = <x, R^T dy> makes the backward the gradient of a linear map.
 TEST(backward_is_the_transpose)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     tensor y = tensor_copy(&p.all, p.x);
     tensor dy = tensor_random(&p.all, p.x.n);
     tensor dx = tensor_copy(&p.all, dy);
@@ -74,7 +69,6 @@ TEST(backward_is_the_transpose)
     double forward = dot_of(y.d, dy.d, y.n);
     assert_within(forward, dot_of(p.x.d, dx.d, dx.n), 1e-13 * fabs(forward));
     assert_types_agree(dx, 1e-6);
-    tensors_fini(&p.all);
 }
 
 static double score(const double *q, const double *k, int64_t q_position, int64_t k_position)
@@ -92,12 +86,10 @@ static double score(const double *q, const double *k, int64_t q_position, int64_
 
 TEST(scores_depend_on_distance)
 {
-    problem p;
-    set_up(&p);
+    PROBLEM(p);
     const double *k = p.x.d + HEAD_DIM;
     double near_start = score(p.x.d, k, 12, 5);
     double far_away = score(p.x.d, k, 1012, 1005);
     assert_within(near_start, far_away, 1e-11);
     assert_true(fabs(near_start - score(p.x.d, k, 13, 5)) > 1e-3);
-    tensors_fini(&p.all);
 }

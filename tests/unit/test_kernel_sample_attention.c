@@ -3,11 +3,42 @@
 
 #include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
+#include "kernels/sample_attention.h"
 #include "sim/prefill/prefill.h"
 #include "tests/support/kernels/naive_attention.h"
-#include "tests/support/sampled_keys.h"
 #include "tests/support/test_main.h"
+
+// Which keys a mask of sampled attention keeps, from the words of kernels/sample_attention.h alone.
+
+static bool sampled_contains(int64_t n, const int32_t *ascending, int64_t value)
+{
+    for (int64_t i = 0; i < n && ascending[i] <= value; i++) {
+        if (ascending[i] == value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Whether the tile of query i, of the queries at [begin, past), keeps key j: it is the tile's own,
+// or one of the tile's queries keeps it.
+static bool sampled_tile_keeps(const sp_kernel_sample_mask *mask, int64_t begin, int64_t past,
+                               int64_t i, int64_t j)
+{
+    const int64_t tile = SP_KERNEL_SAMPLE_TILE;
+    int64_t first = begin + (i - begin) / tile * tile;
+    int64_t end = first + tile < past ? first + tile : past;
+    if (j >= first || end > mask->dense_from || j > first - mask->window ||
+        sampled_contains(mask->columns, mask->column, j / mask->grain)) {
+        return true;
+    }
+    for (int64_t block = first / tile; block <= (end - 1) / tile; block++) {
+        if (sampled_contains(mask->slashes, mask->slash, block - j / tile)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 enum { TILE = SP_KERNEL_SAMPLE_TILE };
 
@@ -341,35 +372,32 @@ static int descending(const void *x, const void *y)
 }
 
 // As many as the cumulative sum of the sorted masses needs, and no lighter one than is left out.
-TEST(fewest_columns_that_reach_alpha)
+TEST_ROUNDS(fewest_columns_that_reach_alpha, 5, 50)
 {
     enum { KEYS = 400 };
     double mass[KEYS], sorted[KEYS];
     int32_t column[KEYS];
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 50; round++) {
-        double total = 0;
-        for (int j = 0; j < KEYS; j++) {
-            // Equal ones and zeros among them.
-            mass[j] = (double)sp_prng_below(&prng, 1 + (uint64_t)round) * sp_prng_uniform(&prng) *
-                      (double)sp_prng_below(&prng, 2);
-            mass[j] = round % 2 == 0 ? floor(mass[j]) : mass[j];
-            sorted[j] = mass[j];
-            total += mass[j];
-        }
-        qsort(sorted, KEYS, sizeof sorted[0], descending);
-        int64_t needed = 0;
-        for (double sum = 0; sum < 0.9 * total * (1.0 - 1e-12); needed++) {
-            sum += sorted[needed];
-        }
-        sp_kernel_sample_mass all = {.column = mass, .total = total};
-        sp_kernel_sample_mask mask = {.column = column};
-        sp_kernel_sample_select(&stripes, 0, KEYS, &all, &mask);
-        assert_int_equal(mask.columns, needed);
-        for (int64_t c = 0; c < mask.columns; c++) {
-            assert_true(mass[column[c]] >= sorted[needed - 1]);
-            assert_true(c == 0 || column[c] > column[c - 1]);
-        }
+    double total = 0;
+    for (int j = 0; j < KEYS; j++) {
+        // Equal ones and zeros among them.
+        mass[j] = (double)sp_prng_below(prng, 1 + (uint64_t)round) * sp_prng_uniform(prng) *
+                  (double)sp_prng_below(prng, 2);
+        mass[j] = round % 2 == 0 ? floor(mass[j]) : mass[j];
+        sorted[j] = mass[j];
+        total += mass[j];
+    }
+    qsort(sorted, KEYS, sizeof sorted[0], descending);
+    int64_t needed = 0;
+    for (double sum = 0; sum < 0.9 * total * (1.0 - 1e-12); needed++) {
+        sum += sorted[needed];
+    }
+    sp_kernel_sample_mass all = {.column = mass, .total = total};
+    sp_kernel_sample_mask mask = {.column = column};
+    sp_kernel_sample_select(&stripes, 0, KEYS, &all, &mask);
+    assert_int_equal(mask.columns, needed);
+    for (int64_t c = 0; c < mask.columns; c++) {
+        assert_true(mass[column[c]] >= sorted[needed - 1]);
+        assert_true(c == 0 || column[c] > column[c - 1]);
     }
 }
 

@@ -437,46 +437,43 @@ static void count_moments(const drawn_span *spans, int count, int of[4], int *fi
     }
 }
 
-TEST(moments_of_random_traces)
+TEST_ROUNDS(moments_of_random_traces, 11, 200)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 200; round++) {
-        drawn_span spans[30];
-        int64_t waits[30];
-        int of[4] = {0};
-        int first, last;
-        int64_t products_ns = 0;
-        int count = 1 + (int)sp_prng_below(&prng, 30);
-        AUTO(trace_text) text;
-        AUTO(sp_kineto) trace;
-        sp_trace_times times;
-        trace_begin(&text, "");
-        for (int i = 0; i < count; i++) {
-            char start[16], duration[16];
-            // One after another, so that the order of the file is that of the starts.
-            spans[i].start = i == 0 ? 0 : spans[i - 1].start + 1 + (int)sp_prng_below(&prng, 9);
-            spans[i].duration = 1 + (int)sp_prng_below(&prng, 15);
-            spans[i].communicates = sp_prng_below(&prng, 2) == 0;
-            spans[i].wait =
-                spans[i].communicates ? (int)sp_prng_below(&prng, (uint64_t)spans[i].duration) : 0;
-            waits[i] = 1000 * spans[i].wait;
-            products_ns += spans[i].communicates ? 0 : 1000 * spans[i].duration;
-            snprintf(start, sizeof start, "%d", spans[i].start);
-            snprintf(duration, sizeof duration, "%d", spans[i].duration);
-            trace_span(&text, "kernel", spans[i].communicates ? "ncclDevKernel_SendRecv" : "gemm",
-                       (int)sp_prng_below(&prng, 4), start, duration, "");
-        }
-        trace_end(&text);
-        read_text(text.bytes, &trace);
-        sp_trace_times_of(&trace, waits, &times);
-        count_moments(spans, count, of, &first, &last);
-        assert_int_equal(times.extent_ns, 1000 * (last - first));
-        assert_int_equal(times.busy_ns, 1000 * of[0]);
-        assert_int_equal(times.exposed_ns, 1000 * (of[1] + of[2]));
-        assert_int_equal(times.exposed_wait_ns, 1000 * of[2]);
-        assert_int_equal(times.idle_ns, 1000 * of[3]);
-        assert_int_equal(times.of[SP_KERNEL_PRODUCT].ns, products_ns);
+    drawn_span spans[30];
+    int64_t waits[30];
+    int of[4] = {0};
+    int first, last;
+    int64_t products_ns = 0;
+    int count = 1 + (int)sp_prng_below(prng, 30);
+    AUTO(trace_text) text;
+    AUTO(sp_kineto) trace;
+    sp_trace_times times;
+    trace_begin(&text, "");
+    for (int i = 0; i < count; i++) {
+        char start[16], duration[16];
+        // One after another, so that the order of the file is that of the starts.
+        spans[i].start = i == 0 ? 0 : spans[i - 1].start + 1 + (int)sp_prng_below(prng, 9);
+        spans[i].duration = 1 + (int)sp_prng_below(prng, 15);
+        spans[i].communicates = sp_prng_below(prng, 2) == 0;
+        spans[i].wait =
+            spans[i].communicates ? (int)sp_prng_below(prng, (uint64_t)spans[i].duration) : 0;
+        waits[i] = 1000 * spans[i].wait;
+        products_ns += spans[i].communicates ? 0 : 1000 * spans[i].duration;
+        snprintf(start, sizeof start, "%d", spans[i].start);
+        snprintf(duration, sizeof duration, "%d", spans[i].duration);
+        trace_span(&text, "kernel", spans[i].communicates ? "ncclDevKernel_SendRecv" : "gemm",
+                   (int)sp_prng_below(prng, 4), start, duration, "");
     }
+    trace_end(&text);
+    read_text(text.bytes, &trace);
+    sp_trace_times_of(&trace, waits, &times);
+    count_moments(spans, count, of, &first, &last);
+    assert_int_equal(times.extent_ns, 1000 * (last - first));
+    assert_int_equal(times.busy_ns, 1000 * of[0]);
+    assert_int_equal(times.exposed_ns, 1000 * (of[1] + of[2]));
+    assert_int_equal(times.exposed_wait_ns, 1000 * of[2]);
+    assert_int_equal(times.idle_ns, 1000 * of[3]);
+    assert_int_equal(times.of[SP_KERNEL_PRODUCT].ns, products_ns);
 }
 
 // The device with the most spans counts, not the one that a copy touches.

@@ -251,10 +251,8 @@ TEST(steps_run)
         ", 'parallel': {'cp': 4}, 'stack': {'name': 'ours', 'cp_overlap': 'a2a'}",
         ", 'parallel': {'tp': 2, 'zero': 3, 'dp': 2}"};
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
-        scenario_run run;
-        run_good(json_text(LATENT "%s}", rest[i]), &run_verified, &run);
+        SCENARIO_RUN(run, json_text(LATENT "%s}", rest[i]), &run_verified);
         assert_true(run.result.iteration_ns > 0);
-        scenario_run_fini(&run);
     }
 }
 
@@ -262,7 +260,7 @@ TEST(steps_run)
 // FlashAttention-2 runs them.
 TEST(rates_have_shares)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     flat_profile_load(
         (const char *[]){"latent_attention={\"forward_share\":0.8,\"backward_share\":"
                          "0.5,\"level\":\"fitted\",\"source\":\"s\"}",
@@ -295,14 +293,13 @@ TEST(rates_have_shares)
                          0.5 * backward_s[i] / FLAT_BACKWARD_FLOPS_PER_S / backward_share, 1e-12);
         }
     }
-    sp_profile_fini(&profile);
 }
 
 // DeepSeek's training trace (deepseek-ai/profile-data, train.json: H800, 4096 tokens, DeepSeek-V3's
 // heads): 1.24 ms forward and 3.8 ms backward.
 TEST(attention_of_a_published_trace)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_load("h800", &profile, ERR));
     const sp_op_timer timer = {.profile = &profile};
     const sp_memory_options memory = {.stack = plain};
@@ -314,7 +311,6 @@ TEST(attention_of_a_published_trace)
     sp_i_attention_least_s(&attention, least_s);
     assert_within(4096.0 * 4096.0 * least_s[0], 1.24e-3, 0.12 * 1.24e-3);
     assert_within(4096.0 * 4096.0 * least_s[1], 3.8e-3, 0.12 * 3.8e-3);
-    sp_profile_fini(&profile);
 }
 
 TEST(what_does_not_know_it_is_refused)
@@ -337,15 +333,13 @@ TEST(what_does_not_know_it_is_refused)
 
 TEST(dynamic_context_parallelism_is_refused)
 {
-    scenario_run run;
-    sp_error err;
-    sp_error_clear(&err);
+    AUTO(scenario_run) run;
+    sp_error err = {0};
     sp_status status =
         run_text(json_text(LATENT ", 'strategy': {'kind': 'hybrid-cp'}, 'parallel': {'dp': 2}}"),
                  &run_verified, &run, &err);
     assert_int_equal(status, SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "hybrid-cp"));
-    scenario_run_fini(&run);
 }
 
 static void is_refused(sp_status status, const sp_error *err, const char *told)
@@ -356,7 +350,7 @@ static void is_refused(sp_status status, const sp_error *err, const char *told)
 
 TEST(prompts_and_text_are_refused)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_decode_result decoded;
     sp_prefill_result read;
     const sp_batch none = {.count = 0};
@@ -366,7 +360,6 @@ TEST(prompts_and_text_are_refused)
     is_refused(sp_decode_scenario(&scenario, &decoded, &err), &err, "generated text");
     sp_error_clear(&err);
     is_refused(sp_prefill(&scenario, &none, NULL, NULL, &read, &err), &err, "prompts");
-    sp_scenario_fini(&scenario);
 }
 
 // Each number that contradicts the others is named.
@@ -388,8 +381,7 @@ TEST(shapes_that_contradict_themselves)
     static const char *const keys[] = {"head_dim", "kv_heads",   "qk_norm",     "positional",
                                        "qkv_bias", "v_head_dim", "qk_nope_dim", "qk_rope_dim"};
     for (int i = 0; i < 8; i++) {
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_model_check(&cases[i], "test", "model", &err), SP_ERR_CONTENT);
         assert_non_null(strstr(err.message[0], keys[i]));
     }

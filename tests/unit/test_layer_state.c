@@ -80,14 +80,13 @@ TEST(lists_of_parameters_agree)
             model.attention_gate = i == 0;
             const sp_layout layout = {.tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
             const sp_stage stage = {.layers = 1, .count = {1}};
-            sp_parameter_list list = {0};
+            AUTO(sp_parameter_list) list = {0};
             sp_parameter_list_add(&model, &layout, &stage, false, &list);
             int64_t elements = 0;
             for (size_t p = 0; p < list.count; p++) {
                 elements += list.items[p].elements;
             }
             assert_int_equal(elements, sp_footprint_parameters(&model, &layout, &stage, 1));
-            sp_parameter_list_fini(&list);
         }
     }
 }
@@ -235,11 +234,9 @@ TEST(steps_run)
         ", 'parallel': {'dp': 2}, 'strategy': {'kind': 'dynapipe'}"};
     static const char *const models[] = {STATE, ALONE};
     for (size_t i = 0; i < 2 * sizeof rest / sizeof rest[0]; i++) {
-        scenario_run run;
-        run_good(json_text("%s%s}", models[i % 2], rest[i / 2]), &run_verified, &run);
+        SCENARIO_RUN(run, json_text("%s%s}", models[i % 2], rest[i / 2]), &run_verified);
         assert_true(run.result.iteration_ns > 0);
         assert_true(run.result.peak_bytes > 0);
-        scenario_run_fini(&run);
     }
 }
 
@@ -359,33 +356,29 @@ TEST(slices_are_refused)
          "\"te-cp\", with schedule \"1f1b\", shares samples among ranks"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        scenario_run run;
-        sp_error err;
-        sp_error_clear(&err);
+        AUTO(scenario_run) run;
+        sp_error err = {0};
         sp_status status =
             run_text(json_text(STATE "%s}", cases[i].rest), &run_verified, &run, &err);
         assert_int_equal(status, SP_ERR_CONTENT);
-        if (strstr(err.message[0], cases[i].told) == NULL) {
-            fail_msg("%s, expected %s", err.message[0], cases[i].told);
-        }
-        scenario_run_fini(&run);
+        must_hold(strstr(err.message[0], cases[i].told) != NULL, "%s, expected %s", err.message[0],
+                  cases[i].told);
     }
 }
 
 // No logged step has such layers, so that none's error is taken over.
 TEST(logged_steps_are_unlike)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_step_kind kind;
     must_succeed(run_read(json_text(STATE "}"), &scenario, ERR));
     sp_step_kind_of(&scenario, &scenario.profile, 0.0, 1.0, &kind);
     assert_string_equal(kind.word[SP_STEP_ATTENTION], "with states");
-    sp_scenario_fini(&scenario);
 }
 
 static sp_model read_model(const char *quoted, sp_error *err)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     sp_model model;
     const char *text = json_text("%s", quoted);
     must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, ERR));
@@ -393,7 +386,6 @@ static sp_model read_model(const char *quoted, sp_error *err)
     sp_error_clear(err);
     sp_object_begin(&object, root, "s.json", "model", err);
     sp_model_from_object(&object, &model);
-    json_decref(root);
     return model;
 }
 
@@ -422,9 +414,8 @@ TEST(shapes_that_contradict_themselves)
         snprintf(text, sizeof text, BASE "%s}", cases[i].rest);
         read_model(text, &err);
         assert_true(err.count > 0);
-        if (strstr(err.message[0], cases[i].told) == NULL) {
-            fail_msg("%s, expected %s", err.message[0], cases[i].told);
-        }
+        must_hold(strstr(err.message[0], cases[i].told) != NULL, "%s, expected %s", err.message[0],
+                  cases[i].told);
     }
 }
 
@@ -438,17 +429,14 @@ TEST(documents_say_all)
                                      "'state_head_dim': 8, 'state_dim': 16, 'state_conv': 4}",
                                 &err);
     assert_int_equal(err.count, 0);
-    json_t *document = sp_model_to_json(&model);
-    char *written = json_dumps(document, 0);
+    json_auto_t *document = sp_model_to_json(&model);
+    AUTO_FREE char *written = json_dumps(document, 0);
     sp_object object;
     sp_model again;
     sp_object_begin(&object, document, "s.json", "model", ERR);
     sp_model_from_object(&object, &again);
     assert_int_equal(ERR->count, 0);
-    json_t *twice = sp_model_to_json(&again);
+    json_auto_t *twice = sp_model_to_json(&again);
     assert_true(json_equal(document, twice));
     assert_int_equal(sp_model_parameters(&model), sp_model_parameters(&again));
-    free(written);
-    json_decref(document);
-    json_decref(twice);
 }

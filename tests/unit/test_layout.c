@@ -30,23 +30,20 @@ TEST(placements_follow_their_formulas)
     }
 }
 
-TEST(locate_inverts_vstage)
+TEST_ROUNDS(locate_inverts_vstage, 3, 500)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int i = 0; i < 500; i++) {
-        int pp = 1 + prng_below(&prng, 32);
-        sp_layout layout = layout_of(1, 1, pp, 1, 1 + prng_below(&prng, 8));
-        if (sp_prng_below(&prng, 2) == 1) {
-            layout.placement = SP_PLACE_V;
-            layout.chunks = 2;
-        }
-        int s = (int)sp_prng_below(&prng, (uint64_t)sp_layout_vstages(&layout));
-        int rank = -1, chunk = -1;
-        sp_layout_locate(&layout, s, &rank, &chunk);
-        assert_in_range(rank, 0, layout.pp - 1);
-        assert_in_range(chunk, 0, layout.chunks - 1);
-        assert_int_equal(sp_layout_vstage(&layout, rank, chunk), s);
+    int pp = 1 + prng_below(prng, 32);
+    sp_layout layout = layout_of(1, 1, pp, 1, 1 + prng_below(prng, 8));
+    if (sp_prng_below(prng, 2) == 1) {
+        layout.placement = SP_PLACE_V;
+        layout.chunks = 2;
     }
+    int s = (int)sp_prng_below(prng, (uint64_t)sp_layout_vstages(&layout));
+    int rank = -1, chunk = -1;
+    sp_layout_locate(&layout, s, &rank, &chunk);
+    assert_in_range(rank, 0, layout.pp - 1);
+    assert_in_range(chunk, 0, layout.chunks - 1);
+    assert_int_equal(sp_layout_vstage(&layout, rank, chunk), s);
 }
 
 TEST(stages_share_layers_and_ends)

@@ -233,7 +233,7 @@ TEST_OF_VALUES(the_whole_space_of_several_strategies)
     int64_t left_out = 0;
     const char *text = json_text(BASE ", 'parallel': {'dp': 2}}");
     for (int run = 0; run < 3; run++) {
-        sweep_layouts layouts =
+        AUTO(sweep_layouts) layouts =
             find_by(text, (sweep_layouts_options){.strategies = strategies,
                                                   .strategy_count = test_is_full() ? 3 : 2,
                                                   .wide = true,
@@ -247,7 +247,6 @@ TEST_OF_VALUES(the_whole_space_of_several_strategies)
         best[run] = layouts.ranked[0]->trial.figure[SWEEP_ITERATION_MS];
         assert_true(run != 2 || layouts.left_out == left_out);
         left_out = layouts.left_out;
-        sweep_layouts_fini(&layouts);
     }
     assert_true(left_out > 0);
     assert_within(best[1], best[0], 0.0);
@@ -339,7 +338,7 @@ TEST_OF_VALUES(survivors_whatever_their_blocks)
     test_in_full_run_alone();
     static const char *const strategies[] = {"packed", "slimpack-symmetric"};
     const char *text = json_text(UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
-    sweep_layouts layouts = find_by(
+    AUTO(sweep_layouts) layouts = find_by(
         text, (sweep_layouts_options){
                   .strategies = strategies, .strategy_count = 2, .survivors = 1000, .threads = 2});
     int lacking = 0; // rows whose bytes fit, and whose blocks lack half of the memory
@@ -358,7 +357,6 @@ TEST_OF_VALUES(survivors_whatever_their_blocks)
         assert_true(tried);
     }
     assert_true(lacking > 0);
-    sweep_layouts_fini(&layouts);
 }
 
 // Budgets and slices between those of the grid: none beside the best layout of the grid is faster

@@ -89,45 +89,39 @@ static void solve(const trial *t, fit_solution *solution)
     assert_true(solution->converged);
 }
 
-TEST(exact_constants)
+TEST_ROUNDS(exact_constants, 7, 20)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < 20; round++) {
-        trial t;
-        begin(&t, &prng);
-        t.problem.squares = round % 2 == 0;
-        for (int j = 0; j < PARAMETERS; j++) {
-            t.parameters[j].start = truth[j] * exp(4.0 * sp_prng_uniform(&prng) - 2.0);
-        }
-        AUTO(fit_solution) solution;
-        solve(&t, &solution);
-        for (int j = 0; j < PARAMETERS; j++) {
-            assert_true(fabs(log(solution.constants[j] / truth[j])) < 1e-5);
-        }
-        for (int i = 0; i < ROWS; i++) {
-            assert_true(fabs(log(solution.predicted[i] / t.observed[i])) < 1e-5);
-        }
+    trial t;
+    begin(&t, prng);
+    t.problem.squares = round % 2 == 0;
+    for (int j = 0; j < PARAMETERS; j++) {
+        t.parameters[j].start = truth[j] * exp(4.0 * sp_prng_uniform(prng) - 2.0);
+    }
+    AUTO(fit_solution) solution;
+    solve(&t, &solution);
+    for (int j = 0; j < PARAMETERS; j++) {
+        assert_true(fabs(log(solution.constants[j] / truth[j])) < 1e-5);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        assert_true(fabs(log(solution.predicted[i] / t.observed[i])) < 1e-5);
     }
 }
 
 // The estimate lies within four standard errors of the truth, as the covariance has them.
-TEST(noisy_constants)
+TEST_ROUNDS(noisy_constants, 11, 20)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 20; round++) {
-        trial t;
-        begin(&t, &prng);
-        for (int i = 0; i < ROWS; i++) {
-            t.observed[i] *= exp(0.02 * noise(&prng));
-        }
-        t.problem.squares = true;
-        AUTO(fit_solution) solution;
-        solve(&t, &solution);
-        for (int j = 0; j < PARAMETERS; j++) {
-            double sd = sqrt(solution.covariance[j * PARAMETERS + j]);
-            assert_true(sd > 0.0 && sd < 0.2);
-            assert_true(fabs(log(solution.constants[j] / truth[j])) < 4.0 * sd);
-        }
+    trial t;
+    begin(&t, prng);
+    for (int i = 0; i < ROWS; i++) {
+        t.observed[i] *= exp(0.02 * noise(prng));
+    }
+    t.problem.squares = true;
+    AUTO(fit_solution) solution;
+    solve(&t, &solution);
+    for (int j = 0; j < PARAMETERS; j++) {
+        double sd = sqrt(solution.covariance[j * PARAMETERS + j]);
+        assert_true(sd > 0.0 && sd < 0.2);
+        assert_true(fabs(log(solution.constants[j] / truth[j])) < 4.0 * sd);
     }
 }
 

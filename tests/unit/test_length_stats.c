@@ -1,5 +1,4 @@
 // Length statistics against a plain sort and long double sums.
-#include "sim/base/alloc.h"
 #include "sim/base/order.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"
@@ -19,7 +18,6 @@ static void check(int64_t *tokens, size_t n)
     static const int64_t thousandths[SP_LENGTH_QUANTILES] = {10,  50,  100, 250, 500,
                                                              750, 900, 950, 990, 999};
     AUTO_FREE int64_t *sorted = sp_malloc(n * sizeof *sorted);
-    assert_non_null(sorted);
     memcpy(sorted, tokens, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, sp_ascending_int64s);
     sp_lengths lengths = {.tokens = tokens, .count = n, .capacity = n};
@@ -71,20 +69,17 @@ static void check(int64_t *tokens, size_t n)
     assert_memory_equal(tokens, sorted, n * sizeof *tokens);
 }
 
-TEST(random_lists_agree_with_a_sort)
+TEST_ROUNDS(random_lists_agree_with_a_sort, 1, 400)
 {
     enum { MOST = 3000 };
     static int64_t tokens[MOST];
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < 400; round++) {
-        // Small ones often: ranks coincide there.
-        size_t n = 1 + (size_t)sp_prng_below(&prng, round % 2 == 0 ? 12 : MOST);
-        uint64_t range = UINT64_C(1) << sp_prng_below(&prng, 32);
-        for (size_t i = 0; i < n; i++) {
-            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, range < 2147483647 ? range : 2147483647);
-        }
-        check(tokens, n);
+    // Small ones often: ranks coincide there.
+    size_t n = 1 + (size_t)sp_prng_below(prng, round % 2 == 0 ? 12 : MOST);
+    uint64_t range = UINT64_C(1) << sp_prng_below(prng, 32);
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(prng, range < 2147483647 ? range : 2147483647);
     }
+    check(tokens, n);
 }
 
 TEST(ordered_and_equal_lists)

@@ -1,7 +1,6 @@
 // Readers of text formats, and what all length readers share. Expected values are the files' own.
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"
@@ -23,14 +22,12 @@ static sp_status read_bytes(const char *bytes, size_t n, sp_i_length_format form
 static void expect_list(const char *text, sp_i_length_format format, const char *column,
                         const int64_t *tokens, size_t count)
 {
-    sp_lengths lengths;
-    if (read_bytes(text, strlen(text), format, column, &lengths) != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    AUTO(sp_lengths) lengths;
+    must_hold(read_bytes(text, strlen(text), format, column, &lengths) == SP_OK, "%s",
+              ERR->message[0]);
     assert_int_equal(lengths.count, count);
     assert_int_equal(lengths.capacity, count);
     assert_memory_equal(lengths.tokens, tokens, count * sizeof *tokens);
-    sp_lengths_fini(&lengths);
 }
 
 static void expect_error(const char *text, sp_i_length_format format, const char *column,
@@ -38,9 +35,8 @@ static void expect_error(const char *text, sp_i_length_format format, const char
 {
     sp_lengths lengths;
     assert_int_equal(read_bytes(text, strlen(text), format, column, &lengths), status);
-    if (strncmp(ERR->message[0], message, strlen(message)) != 0) {
-        fail_msg("expected %s, got %s", message, ERR->message[0]);
-    }
+    must_hold(strncmp(ERR->message[0], message, strlen(message)) == 0, "expected %s, got %s",
+              message, ERR->message[0]);
     assert_null(lengths.tokens);
     assert_int_equal(lengths.count, 0);
 }
@@ -116,8 +112,7 @@ static void fill(char *text, size_t n, char c)
 TEST(line_limit_is_exact)
 {
     const size_t limit = SP_I_LINE_BYTES;
-    char *text = sp_malloc(3 * limit);
-    assert_non_null(text);
+    AUTO_FREE char *text = sp_malloc(3 * limit);
     fill(text, limit, '0');
     text[limit - 1] = '9';
     memcpy(text + limit, "\r\n8\n", 5);
@@ -131,7 +126,6 @@ TEST(line_limit_is_exact)
     expect_error(text, SP_I_LENGTHS_TEXT, NULL, SP_ERR_CONTENT, message);
     expect_error(text, SP_I_LENGTHS_JSONL, NULL, SP_ERR_CONTENT, message);
     expect_error(text, SP_I_LENGTHS_CSV, NULL, SP_ERR_CONTENT, message);
-    sp_free(text);
 }
 
 TEST(csv_reads_named_column)
@@ -336,9 +330,8 @@ TEST(long_lists_come_back)
         {SP_I_LENGTHS_JSONL, "", "{\"length\":%lld}\n", "{\"length\":%lld}\n"},
         {SP_I_LENGTHS_JSON, "[", "%lld, ", "%lld]\n"},
     };
-    int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
-    char *text = sp_malloc((size_t)MANY * 40);
-    assert_non_null(tokens);
+    AUTO_FREE int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
+    AUTO_FREE char *text = sp_malloc((size_t)MANY * 40);
     assert_non_null(text);
     sp_prng prng = prng_seeded(11);
     for (size_t i = 0; i < MANY; i++) {
@@ -354,8 +347,6 @@ TEST(long_lists_come_back)
         expect_list(text, formats[f].format, NULL, tokens, MANY);
         expect_list(text, SP_I_LENGTHS_ANY, NULL, tokens, MANY);
     }
-    sp_free(text);
-    sp_free(tokens);
 }
 
 // A Megatron-LM dataset is named by what its two files have in common.
@@ -373,14 +364,13 @@ TEST(a_pair_is_named_by_its_beginning)
     assert_int_equal(fclose(file), 0);
     static const char *const names[] = {"set", "set.idx", "set.bin"};
     for (int i = 0; i < 3; i++) {
-        sp_lengths lengths;
+        AUTO(sp_lengths) lengths;
         char name[64];
         snprintf(name, sizeof name, "%s/%s", folder, names[i]);
         assert_true(sp_lengths_are_there(name));
         must_succeed(sp_lengths_read(name, NULL, &lengths, ERR));
         assert_int_equal(lengths.count, 1);
         assert_int_equal(lengths.tokens[0], 7);
-        sp_lengths_fini(&lengths);
     }
     remove(path);
     snprintf(path, sizeof path, "%s/set", folder);
@@ -408,15 +398,12 @@ static void expect_file(const char *directory, const char *name, const char *tex
     assert_non_null(file);
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
-    sp_lengths lengths;
+    AUTO(sp_lengths) lengths;
     sp_error_clear(ERR);
     sp_status status = sp_lengths_read(path, NULL, &lengths, ERR);
     remove(path);
-    if (status != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    must_hold(status == SP_OK, "%s", ERR->message[0]);
     assert_int_equal(lengths.tokens[0], first);
-    sp_lengths_fini(&lengths);
 }
 
 TEST(name_decides_the_format)
@@ -453,12 +440,11 @@ TEST(pipes_are_read)
     close(ends[1]);
     FILE *stream = fdopen(ends[0], "rb");
     assert_non_null(stream);
-    sp_lengths lengths;
+    AUTO(sp_lengths) lengths;
     must_succeed(sp_i_lengths_read_stream(stream, SP_I_LENGTHS_ANY, "pipe", NULL, &lengths, ERR));
     fclose(stream);
     assert_int_equal(lengths.count, 2);
     assert_int_equal(lengths.tokens[1], 8);
-    sp_lengths_fini(&lengths);
 }
 
 TEST(appending_keeps_little_in_reserve)

@@ -70,21 +70,18 @@ TEST(they_are_those_of_a_lone_flow)
 }
 
 // The same from costs that know of no spine, which the flow of a reduction meets then.
-TEST(a_flow_is_slowed_as_much)
+TEST_ROUNDS(a_flow_is_slowed_as_much, 33, test_rounds(60))
 {
-    sp_prng prng = prng_seeded(33);
-    for (int round = 0; round < test_rounds(60); round++) {
-        priced_case c = draw_case(&prng);
-        AUTO(priced_step) step, plain;
-        c.layout.zero = round % 2;
-        c.memory.stack.hide_gradient_reduce = c.memory.stack.bucketed_epilogue = false;
-        c.fabric.spine_latency_s = 0.0;
-        c.algorithm = (sp_collective_algorithm)(SP_ALGORITHM_RING + round / 2 % 4);
-        priced_step_run(&c, &step);
-        c.fabric = (sp_fabric){.rails = 1};
-        priced_step_run(&c, &plain);
-        int64_t closed_ns = step.timeline.iteration_ns;
-        plain.cluster.fabric = step.cluster.fabric;
-        assert_within((double)iteration_ns(&plain, SP_NETWORK_FLOWS), (double)closed_ns, 20.0);
-    }
+    priced_case c = draw_case(prng);
+    AUTO(priced_step) step, plain;
+    c.layout.zero = round % 2;
+    c.memory.stack.hide_gradient_reduce = c.memory.stack.bucketed_epilogue = false;
+    c.fabric.spine_latency_s = 0.0;
+    c.algorithm = (sp_collective_algorithm)(SP_ALGORITHM_RING + round / 2 % 4);
+    priced_step_run(&c, &step);
+    c.fabric = (sp_fabric){.rails = 1};
+    priced_step_run(&c, &plain);
+    int64_t closed_ns = step.timeline.iteration_ns;
+    plain.cluster.fabric = step.cluster.fabric;
+    assert_within((double)iteration_ns(&plain, SP_NETWORK_FLOWS), (double)closed_ns, 20.0);
 }

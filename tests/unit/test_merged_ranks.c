@@ -26,7 +26,7 @@ static void run(const char *first, const char *second, step *s)
     *s = (step){.costs = {0}};
     sp_packing_init(&s->packing, NULL, 2);
     for (int k = 0; k < 4; k++) {
-        assert_true(sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]));
+        sp_pack_list_begin(&s->packing.forward, ranks[k][0], ranks[k][1]);
     }
     sp_plan_init(&s->plan, &layout, &s->packing);
     plan_add_actions(&s->plan, 0, 0, first);

@@ -265,8 +265,7 @@ TEST(closed_form)
                           .microbatches = 6,
                           .ns = {1000, 1000, 1000}};
         sp_engine_options options = {0};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &options, &step);
+        UNIFORM_STEP(step, &c, &options);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
         NEAR(step_bubble(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         NEAR(step_bubble_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
@@ -292,8 +291,7 @@ TEST(equal_packs_do_not_vary)
                           .ns = {2000, 3000, 1000},
                           .p2p_ns = 250};
         sp_engine_options options = {0};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &options, &step);
+        UNIFORM_STEP(step, &c, &options);
         NEAR(step.metrics.forward_pack_cv, 0.0);
         NEAR(step.metrics.backward_pack_cv, 0.0);
     }
@@ -335,40 +333,37 @@ static void assert_same(const sp_step_metrics *a, const sp_step_metrics *b)
 
 // Random costs and shapes: busy and idle time fill ranks x makespan, the parts of busy time fit in
 // it, and simulating alike ranks one by one changes no sum.
-TEST(time_adds_up)
+TEST_ROUNDS(time_adds_up, 41, 60)
 {
-    sp_prng prng = prng_seeded(41);
-    for (int round = 0; round < 60; round++) {
-        sp_layout layout = {.tp = 1, .cp = 1};
-        layout.pp = 2 + prng_below(&prng, 4);
-        layout.dp = 1 + prng_below(&prng, 4);
-        sp_schedule_spec spec = {
-            .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1),
-            .group = SP_GROUP_EVEN};
-        layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
-        AUTO(sp_packing) packing;
-        AUTO(sp_plan) plan;
-        AUTO(sp_step_costs) costs;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 9), ERR));
-        random_costs(&prng, &layout, &packing, prng_below(&prng, 3), &costs);
-        costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
-        sp_plan_init(&plan, &layout, &packing);
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
-        simulated_plan made[2];
-        for (int unfold = 0; unfold < 2; unfold++) {
-            sp_engine_options options = {.unfold = unfold != 0, .verify = true};
-            simulate_plan(&plan, &costs, &options, &made[unfold]);
-            const sp_step_metrics *m = &made[unfold].metrics;
-            int64_t idle_ns = idle_of(&made[unfold].timeline);
-            assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
-            assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);
-            assert_true(m->wait_p2p_ns <= idle_ns);
-            assert_int_equal(m->makespan_ns + m->reduce_ns + m->optimizer_ns, m->iteration_ns);
-            assert_true(m->dp_busiest_ns / m->dp_mean_ns >= 1.0);
-            assert_true(m->dp_busiest_ns / m->dp_mean_ns <= layout.dp);
-        }
-        assert_same(&made[0].metrics, &made[1].metrics);
-        simulated_plan_fini(&made[0]);
-        simulated_plan_fini(&made[1]);
+    sp_layout layout = {.tp = 1, .cp = 1};
+    layout.pp = 2 + prng_below(prng, 4);
+    layout.dp = 1 + prng_below(prng, 4);
+    sp_schedule_spec spec = {.kind =
+                                 (sp_schedule_kind)sp_prng_below(prng, SP_SCHEDULE_INTERLEAVED + 1),
+                             .group = SP_GROUP_EVEN};
+    layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(prng, 3) : 1;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    uniform_packing(&packing, layout.dp, 1 + prng_below(prng, 9));
+    random_costs(prng, &layout, &packing, prng_below(prng, 3), &costs);
+    costs.blocking_transfers = sp_prng_below(prng, 2) == 1;
+    sp_plan_init(&plan, &layout, &packing);
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &plan, ERR));
+    simulated_plan made[2];
+    for (int unfold = 0; unfold < 2; unfold++) {
+        sp_engine_options options = {.unfold = unfold != 0, .verify = true};
+        simulate_plan(&plan, &costs, &options, &made[unfold]);
+        const sp_step_metrics *m = &made[unfold].metrics;
+        int64_t idle_ns = idle_of(&made[unfold].timeline);
+        assert_int_equal(m->busy_ns + idle_ns, m->rank_count * m->makespan_ns);
+        assert_true(m->tp_ns + m->cp_ns + m->dp_ns + m->launch_ns <= m->busy_ns);
+        assert_true(m->wait_p2p_ns <= idle_ns);
+        assert_int_equal(m->makespan_ns + m->reduce_ns + m->optimizer_ns, m->iteration_ns);
+        assert_true(m->dp_busiest_ns / m->dp_mean_ns >= 1.0);
+        assert_true(m->dp_busiest_ns / m->dp_mean_ns <= layout.dp);
     }
+    assert_same(&made[0].metrics, &made[1].metrics);
+    simulated_plan_fini(&made[0]);
+    simulated_plan_fini(&made[1]);
 }

@@ -1,6 +1,5 @@
 // MicroPacks: every token once on both sides, the order rules of slices, the work that the taper
 // asks for, and plans of random ones that pass the checks and run.
-#include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/drawn_packs.h"
@@ -46,50 +45,43 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
     }
 }
 
-TEST(every_token_once)
+TEST_ROUNDS(every_token_once, 61, 1000)
 {
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 1000; round++) {
-        draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
-        sp_i_shape shape = draw_shape(&prng);
-        int dp = 1 + prng_below(&prng, 6);
-        AUTO(sp_packing) packing;
-        fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
-        assert_pack_rules(&packing);
-        if (!shape.regrouped) {
-            assert_cuts(&packing, shape.slice_tokens);
-            assert_int_equal(packing.forward.count, packing.backward.count);
-        }
+    draw_batch(prng, 100 + sp_prng_below(prng, 30000), &d);
+    sp_i_shape shape = draw_shape(prng);
+    int dp = 1 + prng_below(prng, 6);
+    AUTO(sp_packing) packing;
+    fill(dp, sp_prng_below(prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
+    assert_pack_rules(&packing);
+    if (!shape.regrouped) {
+        assert_cuts(&packing, shape.slice_tokens);
+        assert_int_equal(packing.forward.count, packing.backward.count);
     }
 }
 
 // The cumulative targets have the ratios of the taper and end at the total.
-TEST(targets_of_tapers)
+TEST_ROUNDS(targets_of_tapers, 67, 1000)
 {
-    sp_prng prng = prng_seeded(67);
-    for (int round = 0; round < 1000; round++) {
-        sp_i_taper taper = draw_taper(&prng);
-        int packs = sp_i_taper_packs(&taper);
-        assert_int_equal(packs, taper.rise + taper.flat + taper.fall);
-        double total = 1e-3 + sp_prng_uniform(&prng);
-        sp_i_taper_targets(&taper, total, target_s);
-        assert_true(fabs(target_s[packs - 1] - total) < 1e-12 * total);
-        double unit =
-            taper.flat > 0
-                ? target_s[taper.rise] - (taper.rise > 0 ? target_s[taper.rise - 1] : 0.0)
-            : taper.rise > 0
-                ? (target_s[taper.rise - 1] - (taper.rise > 1 ? target_s[taper.rise - 2] : 0.0)) *
-                      taper.grow
-                : target_s[0] * taper.shrink;
-        double before = 0.0;
-        for (int k = 0; k < packs; k++) {
-            double size = k < taper.rise ? pow(taper.grow, k - taper.rise)
-                          : k < taper.rise + taper.flat
-                              ? 1.0
-                              : pow(taper.shrink, -(k + 1 - taper.rise - taper.flat));
-            assert_true(fabs(target_s[k] - before - unit * size) < 1e-9 * total);
-            before = target_s[k];
-        }
+    sp_i_taper taper = draw_taper(prng);
+    int packs = sp_i_taper_packs(&taper);
+    assert_int_equal(packs, taper.rise + taper.flat + taper.fall);
+    double total = 1e-3 + sp_prng_uniform(prng);
+    sp_i_taper_targets(&taper, total, target_s);
+    assert_true(fabs(target_s[packs - 1] - total) < 1e-12 * total);
+    double unit =
+        taper.flat > 0 ? target_s[taper.rise] - (taper.rise > 0 ? target_s[taper.rise - 1] : 0.0)
+        : taper.rise > 0
+            ? (target_s[taper.rise - 1] - (taper.rise > 1 ? target_s[taper.rise - 2] : 0.0)) *
+                  taper.grow
+            : target_s[0] * taper.shrink;
+    double before = 0.0;
+    for (int k = 0; k < packs; k++) {
+        double size = k < taper.rise ? pow(taper.grow, k - taper.rise)
+                      : k < taper.rise + taper.flat
+                          ? 1.0
+                          : pow(taper.shrink, -(k + 1 - taper.rise - taper.flat));
+        assert_true(fabs(target_s[k] - before - unit * size) < 1e-9 * total);
+        before = target_s[k];
     }
 }
 
@@ -103,89 +95,79 @@ static double total_work_s(void)
 }
 
 // One sample is cut where the targets say, to a slice.
-TEST(a_long_sample_follows_the_taper)
+TEST_ROUNDS(a_long_sample_follows_the_taper, 71, 1000)
 {
-    sp_prng prng = prng_seeded(71);
-    for (int round = 0; round < 1000; round++) {
-        d.tokens[0] = 1 + (int64_t)sp_prng_below(&prng, 50000);
-        drawn_batch_of(&d, 1);
-        sp_i_shape shape = draw_shape(&prng);
-        shape.regrouped = false;
-        AUTO(sp_packing) packing;
-        make(&shape, 1, &packing, NULL);
-        assert_cuts(&packing, shape.slice_tokens);
-        // What is less than a slice goes with the one before it, and no pack has less than one.
-        double slice_s = sp_i_slice_work_s(&drawn_work, d.tokens[0], 2 * shape.slice_tokens);
-        sp_i_taper_targets(&shape.forward, total_work_s(), target_s);
-        pack_ends(&drawn_work, &packing.forward, false, end_s);
-        if (sp_i_taper_packs(&shape.forward) <= 1 << shape.doublings) {
-            assert_int_equal(packing.forward.count, 1);
-        } else {
-            assert_ends_meet(end_s, packing.forward.count, target_s,
-                             (size_t)sp_i_taper_packs(&shape.forward), slice_s);
-        }
+    d.tokens[0] = 1 + (int64_t)sp_prng_below(prng, 50000);
+    drawn_batch_of(&d, 1);
+    sp_i_shape shape = draw_shape(prng);
+    shape.regrouped = false;
+    AUTO(sp_packing) packing;
+    make(&shape, 1, &packing, NULL);
+    assert_cuts(&packing, shape.slice_tokens);
+    // What is less than a slice goes with the one before it, and no pack has less than one.
+    double slice_s = sp_i_slice_work_s(&drawn_work, d.tokens[0], 2 * shape.slice_tokens);
+    sp_i_taper_targets(&shape.forward, total_work_s(), target_s);
+    pack_ends(&drawn_work, &packing.forward, false, end_s);
+    if (sp_i_taper_packs(&shape.forward) <= 1 << shape.doublings) {
+        assert_int_equal(packing.forward.count, 1);
+    } else {
+        assert_ends_meet(end_s, packing.forward.count, target_s,
+                         (size_t)sp_i_taper_packs(&shape.forward), slice_s);
     }
 }
 
 // Whole samples, none longer than the mean pack: a pack ends within one of them of its target.
-TEST(short_samples_follow_the_taper)
+TEST_ROUNDS(short_samples_follow_the_taper, 73, 2000)
 {
-    sp_prng prng = prng_seeded(73);
-    for (int round = 0; round < 2000; round++) {
-        draw_batch(&prng, 1000, &d);
-        sp_i_shape shape = draw_shape(&prng);
-        shape.regrouped = false;
-        double total_s = total_work_s();
-        double longest_s = sp_i_slice_work_s(&drawn_work, 0, d.tokens[d.order[0]]);
-        int packs = sp_i_taper_packs(&shape.forward);
-        if (longest_s > total_s / packs) {
-            continue;
-        }
-        AUTO(sp_packing) packing;
-        make(&shape, 1, &packing, NULL);
-        assert_int_equal(packing.forward.slice_count, d.batch.count);
-        assert_true(packing.forward.count <= (size_t)packs);
-        sp_i_taper_targets(&shape.forward, total_s, target_s);
-        pack_ends(&drawn_work, &packing.forward, false, end_s);
-        assert_ends_meet(end_s, packing.forward.count, target_s, (size_t)packs,
-                         longest_s * (1.0 + 1e-9));
+    draw_batch(prng, 1000, &d);
+    sp_i_shape shape = draw_shape(prng);
+    shape.regrouped = false;
+    double total_s = total_work_s();
+    double longest_s = sp_i_slice_work_s(&drawn_work, 0, d.tokens[d.order[0]]);
+    int packs = sp_i_taper_packs(&shape.forward);
+    if (longest_s > total_s / packs) {
+        return;
     }
+    AUTO(sp_packing) packing;
+    make(&shape, 1, &packing, NULL);
+    assert_int_equal(packing.forward.slice_count, d.batch.count);
+    assert_true(packing.forward.count <= (size_t)packs);
+    sp_i_taper_targets(&shape.forward, total_s, target_s);
+    pack_ends(&drawn_work, &packing.forward, false, end_s);
+    assert_ends_meet(end_s, packing.forward.count, target_s, (size_t)packs,
+                     longest_s * (1.0 + 1e-9));
 }
 
 // A long sample may end in the middle of a pack that nothing else fills: then the next has the work
 // of two at most. Long samples that begin in packs of their own leave a rest to further packs.
-TEST(mixed_samples_stay_below_two_packs)
+TEST_ROUNDS(mixed_samples_stay_below_two_packs, 79, 1500)
 {
-    sp_prng prng = prng_seeded(79);
-    for (int round = 0; round < 1500; round++) {
-        draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
-        sp_i_shape shape = draw_shape(&prng);
-        AUTO(sp_packing) packing;
-        make(&shape, 1, &packing, NULL);
-        double total_s = total_work_s();
-        int packs = sp_i_taper_packs(&shape.forward);
-        sp_i_taper_targets(&shape.forward, total_s, target_s);
-        double largest_s = target_s[0];
-        for (int k = 1; k < packs; k++) {
-            largest_s = fmax(largest_s, target_s[k] - target_s[k - 1]);
-        }
-        size_t longs = 0;
-        double short_s = 0.0; // the longest one that is not cut
-        for (size_t i = 0; i < d.batch.count; i++) {
-            double work_s = sp_i_slice_work_s(&drawn_work, 0, d.tokens[i]);
-            bool is_long = work_s > ldexp(total_s / packs, shape.doublings);
-            longs += is_long;
-            short_s = is_long ? short_s : fmax(short_s, work_s);
-        }
-        double slice_s =
-            sp_i_slice_work_s(&drawn_work, d.tokens[d.order[0]], 2 * shape.slice_tokens);
-        pack_ends(&drawn_work, &packing.forward, false, end_s);
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            double work_s = end_s[k] - (k > 0 ? end_s[k - 1] : 0.0);
-            assert_true(work_s <= 2.0 * largest_s + short_s + slice_s);
-        }
-        assert_true(packing.forward.count <= (size_t)packs + longs);
+    draw_batch(prng, 100 + sp_prng_below(prng, 30000), &d);
+    sp_i_shape shape = draw_shape(prng);
+    AUTO(sp_packing) packing;
+    make(&shape, 1, &packing, NULL);
+    double total_s = total_work_s();
+    int packs = sp_i_taper_packs(&shape.forward);
+    sp_i_taper_targets(&shape.forward, total_s, target_s);
+    double largest_s = target_s[0];
+    for (int k = 1; k < packs; k++) {
+        largest_s = fmax(largest_s, target_s[k] - target_s[k - 1]);
     }
+    size_t longs = 0;
+    double short_s = 0.0; // the longest one that is not cut
+    for (size_t i = 0; i < d.batch.count; i++) {
+        double work_s = sp_i_slice_work_s(&drawn_work, 0, d.tokens[i]);
+        bool is_long = work_s > ldexp(total_s / packs, shape.doublings);
+        longs += is_long;
+        short_s = is_long ? short_s : fmax(short_s, work_s);
+    }
+    double slice_s = sp_i_slice_work_s(&drawn_work, d.tokens[d.order[0]], 2 * shape.slice_tokens);
+    pack_ends(&drawn_work, &packing.forward, false, end_s);
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        double work_s = end_s[k] - (k > 0 ? end_s[k - 1] : 0.0);
+        assert_true(work_s <= 2.0 * largest_s + short_s + slice_s);
+    }
+    assert_true(packing.forward.count <= (size_t)packs + longs);
 }
 
 // Samples up to the work of so many mean packs stay whole forward; longer ones may be cut.
@@ -214,22 +196,19 @@ TEST(doublings_keep_samples_whole)
 }
 
 // With slices as long as anything, samples stay whole in both passes.
-TEST(without_slices_nothing_is_cut)
+TEST_ROUNDS(without_slices_nothing_is_cut, 83, 500)
 {
-    sp_prng prng = prng_seeded(83);
-    for (int round = 0; round < 500; round++) {
-        draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
-        sp_i_shape shape = draw_shape(&prng);
-        shape.slice_tokens = INT64_MAX / 4;
-        AUTO(sp_packing) packing;
-        sp_i_needs needs = {0};
-        make(&shape, 1, &packing, &needs);
-        assert_pack_rules(&packing);
-        assert_needs(&packing, &needs);
-        assert_int_equal(packing.forward.slice_count, d.batch.count);
-        assert_int_equal(packing.backward.slice_count, d.batch.count);
-        sp_free(needs.pack);
-    }
+    draw_batch(prng, 100 + sp_prng_below(prng, 30000), &d);
+    sp_i_shape shape = draw_shape(prng);
+    shape.slice_tokens = INT64_MAX / 4;
+    AUTO(sp_packing) packing;
+    sp_i_needs needs = {0};
+    make(&shape, 1, &packing, &needs);
+    assert_pack_rules(&packing);
+    assert_needs(&packing, &needs);
+    assert_int_equal(packing.forward.slice_count, d.batch.count);
+    assert_int_equal(packing.backward.slice_count, d.batch.count);
+    sp_free(needs.pack);
 }
 
 static void make_and_check(const sp_i_shape *shape, size_t least_packs, size_t most_packs)

@@ -50,27 +50,24 @@ static void write_knapsack(const knapsack *k, sp_i_mip *mip)
     }
 }
 
-TEST(knapsacks_against_all_subsets)
+TEST_ROUNDS(knapsacks_against_all_subsets, 41, 60)
 {
-    sp_prng prng = prng_seeded(41);
-    for (int round = 0; round < 60; round++) {
-        knapsack k;
-        AUTO(sp_i_mip) mip;
-        sp_i_mip_result result;
-        double value[ITEMS];
-        random_knapsack(&prng, &k);
-        write_knapsack(&k, &mip);
-        assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
-        assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-        assert_within(result.objective, -(double)exhaustive(&k), 1e-6);
-        assert_within(result.bound, result.objective, 1e-6);
-        double weight = 0.0;
-        for (int i = 0; i < ITEMS; i++) {
-            assert_true(value[i] == 0.0 || value[i] == 1.0);
-            weight += value[i] * (double)k.weight[i];
-        }
-        assert_true(weight <= (double)k.room);
+    knapsack k;
+    AUTO(sp_i_mip) mip;
+    sp_i_mip_result result;
+    double value[ITEMS];
+    random_knapsack(prng, &k);
+    write_knapsack(&k, &mip);
+    assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
+    assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
+    assert_within(result.objective, -(double)exhaustive(&k), 1e-6);
+    assert_within(result.bound, result.objective, 1e-6);
+    double weight = 0.0;
+    for (int i = 0; i < ITEMS; i++) {
+        assert_true(value[i] == 0.0 || value[i] == 1.0);
+        weight += value[i] * (double)k.weight[i];
     }
+    assert_true(weight <= (double)k.room);
 }
 
 // min x + 2y, x + y = 3, x <= 2, y free: x = 2, y = 1. With 2x + 2y = 3 in whole numbers: nothing.

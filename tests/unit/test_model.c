@@ -1,13 +1,7 @@
 #include "sim/model/model.h"
 #include "sim/model/settings.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-static sp_model builtin(const char *name)
-{
-    sp_model model;
-    must_succeed(sp_model_builtin(name, &model, ERR));
-    return model;
-}
 
 static sp_status read_text(const char *text, sp_model *model, sp_error *err)
 {
@@ -42,7 +36,7 @@ TEST(published_parameters_of_builtins)
         {"gpt-oss-120b", 116829156672},
     };
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
-        sp_model model = builtin(published[i].name);
+        sp_model model = builtin_model(published[i].name);
         assert_int_equal(sp_model_parameters(&model), published[i].parameters);
     }
 }
@@ -57,7 +51,7 @@ TEST(gpt_parameters_follow_megatron_formula)
     } gpt[] = {{"gpt-3.6b", 3.6, 0.06},  {"gpt-18.4b", 18.4, 0.06}, {"gpt-39.1b", 39.1, 0.06},
                {"gpt-175b", 175.0, 0.5}, {"gpt3-6.7b", 6.7, 0.2},   {"gpt3-13b", 13.0, 0.2}};
     for (size_t i = 0; i < sizeof gpt / sizeof gpt[0]; i++) {
-        sp_model m = builtin(gpt[i].name);
+        sp_model m = builtin_model(gpt[i].name);
         int64_t h = m.hidden;
         int64_t formula = m.layers * (12 * h * h + 13 * h) + (51200 + 2048) * h;
         assert_int_equal(sp_model_parameters(&m), formula + 2 * h);
@@ -73,7 +67,7 @@ TEST(builtins_are_valid_and_named)
     assert_null(sp_model_builtin_name(-1));
     assert_null(sp_model_builtin_name(sp_model_builtin_count()));
     for (int i = 0; i < sp_model_builtin_count(); i++) {
-        sp_model model = builtin(sp_model_builtin_name(i));
+        sp_model model = builtin_model(sp_model_builtin_name(i));
         assert_string_equal(model.name, sp_model_builtin_name(i));
         assert_int_equal(sp_model_check(&model, "builtin", "", NULL), SP_OK);
     }
@@ -230,11 +224,7 @@ TEST(huggingface_windows_by_layer)
          "aaaaaaaa", false, false},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        char text[800];
-        snprintf(text, sizeof text, "{%s,%s}", cases[c].more, sizes);
-        for (char *at = text; *at != '\0'; at++) {
-            *at = *at == '\'' ? '"' : *at;
-        }
+        const char *text = json_text("{%s,%s}", cases[c].more, sizes);
         sp_model model = from_hf(text);
         for (int layer = 0; layer < 8; layer++) {
             sp_model space;
@@ -469,15 +459,11 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'architectures':['LlamaForSequenceClassification']", "architectures"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[400];
         char expected[200];
         sp_model model;
         bool is_gpt2 = strcmp(cases[i].kind, "gpt2") == 0;
-        snprintf(text, sizeof text, "{'model_type':'%s',%s,%s}", cases[i].kind,
-                 is_gpt2 ? gpt2 : llama, cases[i].more);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        const char *text = json_text("{'model_type':'%s',%s,%s}", cases[i].kind,
+                                     is_gpt2 ? gpt2 : llama, cases[i].more);
         if (cases[i].refused == NULL) {
             must_succeed(read_text(text, &model, ERR));
             continue;
@@ -503,15 +489,11 @@ TEST(dropout_follows_the_file)
          SP_DROPOUT_ON},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[400];
-        snprintf(text, sizeof text,
-                 "{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
-                 "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
-                 "'vocab_size':10%s}",
-                 cases[i].kind, cases[i].more);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        const char *text =
+            json_text("{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
+                      "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
+                      "'vocab_size':10%s}",
+                      cases[i].kind, cases[i].more);
         assert_int_equal(from_hf(text).dropout, cases[i].dropout);
         assert_string_equal(from_hf(text).ignored_dropout, "");
     }
@@ -738,7 +720,7 @@ TEST(one_linear_layer_without_a_bias_among_others_is_refused)
 
 TEST(oversized_model_is_refused)
 {
-    sp_model model = builtin("mixtral-8x7b");
+    sp_model model = builtin_model("mixtral-8x7b");
     model.layers = 4096;
     model.hidden = 1 << 18;
     model.ffn = 1 << 21;
@@ -752,25 +734,22 @@ TEST(oversized_model_is_refused)
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: 24*b*s*h^2 + 4*b*s^2*h forward per layer and
 // 2*b*s*h*V for the logits, all pairs counted. (GPT-3 175B at its s = 2048.)
-TEST(forward_flops_follow_the_closed_form)
+TEST_ROUNDS(forward_flops_follow_the_closed_form, 11, 100)
 {
-    sp_prng prng = prng_seeded(11);
-    sp_model model = builtin("gpt-175b");
+    sp_model model = builtin_model("gpt-175b");
     double h = 12288.0;
-    for (int i = 0; i < 100; i++) {
-        double s = (double)(1 + sp_prng_below(&prng, 8192));
-        double layer = 24.0 * s * h * h + 4.0 * s * s * h;
-        double expected = 96.0 * layer + 2.0 * s * h * 51200.0;
-        double counted = sp_model_forward_flops(&model, s, 2.0 * s * s);
-        assert_true(counted > expected * (1.0 - 1e-12) && counted < expected * (1.0 + 1e-12));
-    }
+    double s = (double)(1 + sp_prng_below(prng, 8192));
+    double layer = 24.0 * s * h * h + 4.0 * s * s * h;
+    double expected = 96.0 * layer + 2.0 * s * h * 51200.0;
+    double counted = sp_model_forward_flops(&model, s, 2.0 * s * s);
+    assert_true(counted > expected * (1.0 - 1e-12) && counted < expected * (1.0 + 1e-12));
 }
 
 // Mixtral 8x7B runs 12.88e9 parameters per token (arXiv 2401.04088: "13B active"), of which the
 // token table (131e6), the norms and the router's share cost no or few FLOPs.
 TEST(experts_count_by_use)
 {
-    sp_model model = builtin("mixtral-8x7b");
+    sp_model model = builtin_model("mixtral-8x7b");
     double active = sp_model_forward_flops(&model, 1.0, 0.0) / 2.0;
     assert_true(active > 12.7e9 && active < 12.9e9);
 }

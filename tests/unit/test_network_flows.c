@@ -5,6 +5,8 @@
 
 #include "sim/network/flows.h"
 
+OWNS(sp_flows)
+
 enum { MOST_LINKS = 10, MOST_HOPS = 5, MOST = 40 };
 
 typedef struct drawn_flow {
@@ -79,7 +81,7 @@ static int32_t started(sp_flows *flows, const sp_flow *flow)
 // Ends of all flows of a problem, by tag; order[i] is the i-th flow to be added.
 static void run(const problem *p, const int *order, int64_t *ends_ns)
 {
-    sp_flows *flows = made(p->bytes_per_s, p->links);
+    OWNED(sp_flows) flows = made(p->bytes_per_s, p->links);
     for (int i = 0; i < p->flows; i++) {
         started(flows, &p->flow[order != NULL ? order[i] : i].given);
     }
@@ -95,7 +97,6 @@ static void run(const problem *p, const int *order, int64_t *ends_ns)
         left -= ended;
         assert_int_equal(sp_flows_left(flows), left);
     }
-    sp_flows_free(flows);
 }
 
 // ---- what must hold ----
@@ -104,7 +105,7 @@ TEST(flows_on_one_link_get_equal_parts_of_it)
 {
     const double rate = 25e9;
     for (int k = 1; k <= MOST; k++) {
-        sp_flows *flows = made(&rate, 1);
+        OWNED(sp_flows) flows = made(&rate, 1);
         const sp_flow_hop path = {0, 1};
         int32_t id[MOST];
         for (int i = 0; i < k; i++) {
@@ -116,7 +117,6 @@ TEST(flows_on_one_link_get_equal_parts_of_it)
         }
         assert_int_equal(sp_flows_advance(flows, INT64_MAX), k * INT64_C(1000000000));
         assert_int_equal(sp_flows_left(flows), 0);
-        sp_flows_free(flows);
     }
 }
 
@@ -138,7 +138,7 @@ TEST(the_rates_of_the_book_come_out)
                     {both, 2, 1e9 / 3},
                     {&last, 1, 1e9},
                     {&shared, 1, 1e9 / 3}};
-    sp_flows *flows = made(capacity, 3);
+    OWNED(sp_flows) flows = made(capacity, 3);
     int32_t id[5];
     for (int i = 0; i < 5; i++) {
         id[i] = started(
@@ -148,80 +148,69 @@ TEST(the_rates_of_the_book_come_out)
     for (int i = 0; i < 5; i++) {
         assert_close(sp_flows_bytes_per_s(flows, id[i]), sessions[i].rate, 1e-15);
     }
-    sp_flows_free(flows);
 }
 
 // As the closed formula has it: latency and bytes over rate, rounded once.
-TEST(a_flow_that_shares_nothing_ends_by_the_closed_formula)
+TEST_ROUNDS(a_flow_that_shares_nothing_ends_by_the_closed_formula, 1, test_rounds(20000))
 {
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < test_rounds(20000); round++) {
-        double rates[3];
-        sp_flow_hop path[3];
-        double least = HUGE_VAL;
-        for (int i = 0; i < 3; i++) {
-            rates[i] = between(&prng, 1e6, 1e12);
-            path[i] = (sp_flow_hop){i, 1};
-            least = fmin(least, rates[i]);
-        }
-        double most = prng_below(&prng, 2) * between(&prng, 1e2, 1e12);
-        least = most > 0.0 ? fmin(least, most) : least;
-        sp_flow flow = {.start_ns = prng_below(&prng, 1000000000),
-                        .latency_s = prng_below(&prng, 2) * between(&prng, 1e-9, 1e-3),
-                        .bytes = ceil(least * between(&prng, 1e-9, 1e3)),
-                        .most_bytes_per_s = most,
-                        .path = path,
-                        .hops = 3};
-        sp_flows *flows = made(rates, 3);
-        started(flows, &flow);
-        int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
-        assert_int_equal(sp_flows_advance(flows, INT64_MAX), expected);
-        sp_flows_free(flows);
+    double rates[3];
+    sp_flow_hop path[3];
+    double least = HUGE_VAL;
+    for (int i = 0; i < 3; i++) {
+        rates[i] = between(prng, 1e6, 1e12);
+        path[i] = (sp_flow_hop){i, 1};
+        least = fmin(least, rates[i]);
     }
+    double most = prng_below(prng, 2) * between(prng, 1e2, 1e12);
+    least = most > 0.0 ? fmin(least, most) : least;
+    sp_flow flow = {.start_ns = prng_below(prng, 1000000000),
+                    .latency_s = prng_below(prng, 2) * between(prng, 1e-9, 1e-3),
+                    .bytes = ceil(least * between(prng, 1e-9, 1e3)),
+                    .most_bytes_per_s = most,
+                    .path = path,
+                    .hops = 3};
+    OWNED(sp_flows) flows = made(rates, 3);
+    started(flows, &flow);
+    int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
+    assert_int_equal(sp_flows_advance(flows, INT64_MAX), expected);
 }
 
-TEST(the_order_in_which_flows_are_given_changes_no_time)
+TEST_ROUNDS(the_order_in_which_flows_are_given_changes_no_time, 2, test_rounds(1500))
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < test_rounds(1500); round++) {
-        problem p;
-        int64_t first[MOST], second[MOST];
-        int order[MOST];
-        draw(&prng, &p);
-        run(&p, NULL, first);
-        for (int i = 0; i < p.flows; i++) {
-            int j = prng_below(&prng, i + 1);
-            order[i] = order[j];
-            order[j] = i;
-        }
-        run(&p, order, second);
-        assert_memory_equal(first, second, (size_t)p.flows * sizeof first[0]);
+    problem p;
+    int64_t first[MOST], second[MOST];
+    int order[MOST];
+    draw(prng, &p);
+    run(&p, NULL, first);
+    for (int i = 0; i < p.flows; i++) {
+        int j = prng_below(prng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
     }
+    run(&p, order, second);
+    assert_memory_equal(first, second, (size_t)p.flows * sizeof first[0]);
 }
 
 // Each of the events before an end may have moved it by half a nanosecond.
-TEST(a_network_of_twice_the_rate_takes_half_the_time)
+TEST_ROUNDS(a_network_of_twice_the_rate_takes_half_the_time, 3, test_rounds(1000))
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < test_rounds(1000); round++) {
-        problem p;
-        int64_t once[MOST], twice[MOST];
-        draw(&prng, &p);
-        for (int i = 0; i < p.flows; i++) {
-            p.flow[i].given.latency_s = 0.0;
-            p.flow[i].given.start_ns = 0;
-        }
-        run(&p, NULL, once);
-        for (int i = 0; i < p.links; i++) {
-            p.bytes_per_s[i] *= 2.0;
-        }
-        for (int i = 0; i < p.flows; i++) {
-            p.flow[i].given.most_bytes_per_s *= 2.0;
-        }
-        run(&p, NULL, twice);
-        for (int i = 0; i < p.flows; i++) {
-            assert_within((double)twice[i], 0.5 * (double)once[i], 2.0 * p.flows);
-        }
+    problem p;
+    int64_t once[MOST], twice[MOST];
+    draw(prng, &p);
+    for (int i = 0; i < p.flows; i++) {
+        p.flow[i].given.latency_s = 0.0;
+        p.flow[i].given.start_ns = 0;
+    }
+    run(&p, NULL, once);
+    for (int i = 0; i < p.links; i++) {
+        p.bytes_per_s[i] *= 2.0;
+    }
+    for (int i = 0; i < p.flows; i++) {
+        p.flow[i].given.most_bytes_per_s *= 2.0;
+    }
+    run(&p, NULL, twice);
+    for (int i = 0; i < p.flows; i++) {
+        assert_within((double)twice[i], 0.5 * (double)once[i], 2.0 * p.flows);
     }
 }
 
@@ -319,19 +308,16 @@ static void run_plainly(const problem *p, double *ends_ns)
     }
 }
 
-TEST(times_are_those_of_rates_found_anew_at_every_event)
+TEST_ROUNDS(times_are_those_of_rates_found_anew_at_every_event, 4, test_rounds(1000))
 {
-    sp_prng prng = prng_seeded(4);
-    for (int round = 0; round < test_rounds(1000); round++) {
-        problem p;
-        int64_t ends_ns[MOST];
-        double plain_ns[MOST];
-        draw(&prng, &p);
-        run(&p, NULL, ends_ns);
-        run_plainly(&p, plain_ns);
-        for (int i = 0; i < p.flows; i++) {
-            assert_within((double)ends_ns[i], plain_ns[i], 2.0 * p.flows);
-        }
+    problem p;
+    int64_t ends_ns[MOST];
+    double plain_ns[MOST];
+    draw(prng, &p);
+    run(&p, NULL, ends_ns);
+    run_plainly(&p, plain_ns);
+    for (int i = 0; i < p.flows; i++) {
+        assert_within((double)ends_ns[i], plain_ns[i], 2.0 * p.flows);
     }
 }
 
@@ -428,7 +414,7 @@ TEST(rates_are_max_min_fair_at_every_event_and_bytes_arrive_once)
         p.bytes_per_s[l] = 1e10 * (1 + prng_below(&prng, 4));
     }
     memset(p.id, -1, sizeof p.id);
-    sp_flows *flows = made(p.bytes_per_s, MANY_LINKS);
+    OWNED(sp_flows) flows = made(p.bytes_per_s, MANY_LINKS);
     for (int event = 0; event < test_rounds(800); event++) {
         for (int i = 0; i < 1 + prng_below(&prng, 3); i++) {
             int slot = prng_below(&prng, 20 + 4 * (event % 70));
@@ -447,7 +433,6 @@ TEST(rates_are_max_min_fair_at_every_event_and_bytes_arrive_once)
     for (int l = 0; l < MANY_LINKS; l++) {
         assert_close(p.bytes[l], p.expected_bytes[l], 1e-6);
     }
-    sp_flows_free(flows);
 }
 
 // Flow i is on links i and i + 1, and link i carries flows i - 1 and i, of rates that grow along
@@ -463,7 +448,7 @@ TEST(a_change_travels_along_a_chain)
     for (int i = 0; i <= LENGTH; i++) {
         rates[i] = i == 0 ? least : 2.0 * least + (2 * i - 1) * growth;
     }
-    sp_flows *flows = made(rates, LENGTH + 1);
+    OWNED(sp_flows) flows = made(rates, LENGTH + 1);
     for (int i = 0; i < LENGTH; i++) {
         path[i][0] = (sp_flow_hop){i, 1};
         path[i][1] = (sp_flow_hop){i + 1, 1};
@@ -479,7 +464,6 @@ TEST(a_change_travels_along_a_chain)
         }
         sp_flows_advance(flows, INT64_C(1000000000));
     }
-    sp_flows_free(flows);
 }
 
 // ---- costs and refusals ----
@@ -491,7 +475,7 @@ TEST(a_change_does_not_reach_flows_that_share_nothing_with_it)
     for (int i = 0; i < 200; i++) {
         rates[i] = 1e9;
     }
-    sp_flows *flows = made(rates, 200);
+    OWNED(sp_flows) flows = made(rates, 200);
     for (int i = 0; i < 100; i++) {
         path[i][0] = (sp_flow_hop){2 * i, 1};
         path[i][1] = (sp_flow_hop){2 * i + 1, 1};
@@ -503,18 +487,16 @@ TEST(a_change_does_not_reach_flows_that_share_nothing_with_it)
     sp_flows_advance(flows, 1);
     // Once the new flow, which finds nothing left, then both.
     assert_true(sp_flows_count(flows).hops - before <= 6);
-    sp_flows_free(flows);
 }
 
 TEST(nothing_takes_as_long_as_its_latency)
 {
     const double rate = 1e9;
     const sp_flow_hop path = {0, 1};
-    sp_flows *flows = made(&rate, 1);
+    OWNED(sp_flows) flows = made(&rate, 1);
     started(flows, &(sp_flow){.start_ns = 5, .latency_s = 7e-6, .path = &path, .hops = 1});
     assert_int_equal(sp_flows_advance(flows, 100), 100);
     assert_int_equal(sp_flows_advance(flows, INT64_MAX), 7005);
-    sp_flows_free(flows);
 }
 
 TEST(rates_that_cannot_be_are_refused)

@@ -30,8 +30,7 @@ static int group_of(const flat_network *f, int first, int nodes, int per_node, i
 // As an odd data-parallel degree gives: the member that is alone has one NIC for all.
 TEST(the_least_populated_node_sets_the_pace)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 2, &f);
+    FLAT_NETWORK(f, "h800-8", 2);
     const int64_t gpus[] = {4, 5, 6, 8};
     const double bytes = 1e9;
     AUTO(sp_route) route;
@@ -44,8 +43,7 @@ TEST(the_least_populated_node_sets_the_pace)
 
 TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 4, &f);
+    FLAT_NETWORK(f, "h800-8", 4);
     for (int nodes = 2; nodes <= 4; nodes++) {
         for (int per_node = 1; per_node <= 8; per_node += 7) {
             int64_t gpus[MOST];
@@ -62,8 +60,7 @@ TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
 
 TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 2, &f);
+    FLAT_NETWORK(f, "h800-8", 2);
     const int64_t from = 0, near = 1, far = 8;
     const double bytes = 12345678.0;
     AUTO(sp_route) inside, between;
@@ -104,8 +101,7 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
 // that has it alone is twice as fast, two at a time are as slow.
 TEST(groups_that_share_a_nic_slow_each_other)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("a800-8", 4, &f);
+    FLAT_NETWORK(f, "a800-8", 4);
     const double bytes = 1e9;
     const double latency_s = 3 * FLAT_NIC_LATENCY_S;
     const double alone_s = 3.0 / 4.0 * bytes / (25e9 * FLAT_NIC_EFFICIENCY);
@@ -194,44 +190,40 @@ TEST(groups_inside_nodes_have_no_hop_between_them)
 
 // What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
 // transfer's time by its links alone, and to the bit the formula's where each GPU has a NIC.
-TEST(a_lone_transfer_has_all_of_its_nics)
+TEST_ROUNDS(a_lone_transfer_has_all_of_its_nics, 13, test_rounds(500))
 {
-    sp_prng prng = prng_seeded(13);
-    for (int round = 0; round < test_rounds(500); round++) {
-        AUTO(flat_network) f;
-        int64_t gpus[MOST];
-        bool shared = prng_below(&prng, 2) == 0;
-        flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
-        int nodes = 2 + prng_below(&prng, 3);
-        int per_node = 1 + prng_below(&prng, 8);
-        int first = prng_below(&prng, 9 - per_node);
-        int count = group_of(&f, first, nodes, per_node, gpus);
-        bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
-        double bytes = floor(1e8 + 1e9 * sp_prng_uniform(&prng));
-        AUTO(sp_route) route;
-        sp_route_rings(f.topology, gpus, 1, count, &route);
-        sp_group group = {count, nodes, per_node, per_node};
-        double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
-        double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
-        sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
-        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
-        assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
-        assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
-        assert_true(shared || lone_s == closed_s);
-        assert_true(sp_route_is_quickened(&route) == (shared && apart));
-        // A time that has little to do with the rates gets no longer, and remains one.
-        double other_s = closed_s * sp_prng_uniform(&prng);
-        double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
-        assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
-    }
+    AUTO(flat_network) f;
+    int64_t gpus[MOST];
+    bool shared = prng_below(prng, 2) == 0;
+    flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
+    int nodes = 2 + prng_below(prng, 3);
+    int per_node = 1 + prng_below(prng, 8);
+    int first = prng_below(prng, 9 - per_node);
+    int count = group_of(&f, first, nodes, per_node, gpus);
+    bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
+    double bytes = floor(1e8 + 1e9 * sp_prng_uniform(prng));
+    AUTO(sp_route) route;
+    sp_route_rings(f.topology, gpus, 1, count, &route);
+    sp_group group = {count, nodes, per_node, per_node};
+    double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
+    double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
+    sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
+    sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
+    assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
+    assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
+    assert_true(shared || lone_s == closed_s);
+    assert_true(sp_route_is_quickened(&route) == (shared && apart));
+    // A time that has little to do with the rates gets no longer, and remains one.
+    double other_s = closed_s * sp_prng_uniform(prng);
+    double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
+    assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
 }
 
 // Two groups that have half of a node each, and others besides: each ring stays on the rail that it
 // has there, so that they meet on no link.
 TEST(rings_stay_on_their_rails)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 3, &f);
+    FLAT_NETWORK(f, "h800-8", 3);
     const int64_t gpus[2][3] = {{0, 4, 8}, {12, 16, 20}};
     int users[1024] = {0};
     assert_true(sp_topology_links(f.topology) <= 1024);
@@ -250,8 +242,7 @@ TEST(rings_stay_on_their_rails)
 TEST(groups_side_by_side_are_one_flow)
 {
     for (int nics = 8; nics >= 4; nics -= 4) {
-        AUTO(flat_network) f;
-        flat_network_begin("h800-8", 3, &f);
+        FLAT_NETWORK(f, "h800-8", 3);
         sp_topology_free(f.topology);
         f.cluster.nics_per_node = nics;
         must_succeed(sp_topology_new(&f.cluster, &flat_rates, &f.topology, ERR));
@@ -277,8 +268,7 @@ TEST(groups_side_by_side_are_one_flow)
 
 TEST(a_known_time_alone_comes_out_to_the_nanosecond)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("a800-8", 4, &f);
+    FLAT_NETWORK(f, "a800-8", 4);
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < test_rounds(2000); round++) {
         int64_t gpus[MOST];
@@ -297,8 +287,7 @@ TEST(a_known_time_alone_comes_out_to_the_nanosecond)
 // after the other; two that take half of their links' rate do not slow each other.
 TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 1, &f);
+    FLAT_NETWORK(f, "h800-8", 1);
     const int64_t gpus[] = {0, 1, 2, 3};
     const double bytes = 1e9;
     AUTO(sp_route) route;
@@ -335,8 +324,7 @@ static void narrow(flat_network *f, double oversubscription, double latency_s)
 // A ring of n nodes waits n - 1 times for a part of the bytes from the next node.
 TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 4, &f);
+    FLAT_NETWORK(f, "h800-8", 4);
     const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
     const double bytes = 1e8;
     for (int nodes = 2; nodes <= 4; nodes++) {
@@ -369,8 +357,7 @@ TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
 // A transfer whose formula gives it a quarter of its NIC waits for the spine where that has less.
 TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 2, &f);
+    FLAT_NETWORK(f, "h800-8", 2);
     const int64_t from = 2, to = 10;
     const double bytes = 1e8;
     const double nic_s = bytes / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
@@ -420,8 +407,7 @@ static sp_flow lone(const flat_network *f, int kind, const int64_t *gpus, int co
 // and slow down whatever goes beside it.
 TEST(a_better_spine_never_slows_a_lone_transfer)
 {
-    AUTO(flat_network) f;
-    flat_network_begin("h800-8", 4, &f);
+    FLAT_NETWORK(f, "h800-8", 4);
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < test_rounds(500); round++) {
         int64_t gpus[MOST];
@@ -503,31 +489,28 @@ static int64_t formula_end(flat_network *f, int kind, const int64_t *gpus, sp_gr
     return end_of(f, &flow);
 }
 
-TEST(a_better_network_never_slows_a_lone_transfer)
+TEST_ROUNDS(a_better_network_never_slows_a_lone_transfer, 12, test_rounds(2000))
 {
-    sp_prng prng = prng_seeded(12);
-    for (int round = 0; round < test_rounds(2000); round++) {
-        AUTO(flat_network) f;
-        int64_t gpus[MOST];
-        flat_network_begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
-        f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
-        f.cluster.fabric.pxn = prng_below(&prng, 2) == 0;
-        f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(&prng);
-        f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(&prng, 3);
-        for (int what = 0; what < BETTER; what++) {
-            improve(&f, what, exp(2.0 * sp_prng_uniform(&prng) - 1.0));
-        }
-        int nodes = 2 * (1 + prng_below(&prng, 2));
-        int per_node = 1 + prng_below(&prng, 4);
-        group_of(&f, prng_below(&prng, 4), nodes, per_node, gpus);
-        sp_group group = {nodes * per_node, nodes, per_node, per_node};
-        int kind = prng_below(&prng, 3);
-        double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(&prng)));
-        int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
-        improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
-        int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
-        assert_true(after_ns <= before_ns + 1);
+    AUTO(flat_network) f;
+    int64_t gpus[MOST];
+    flat_network_begin(prng_below(prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
+    f.cluster.fabric.nodes_per_leaf = 1 + prng_below(prng, 2);
+    f.cluster.fabric.pxn = prng_below(prng, 2) == 0;
+    f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(prng);
+    f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(prng, 3);
+    for (int what = 0; what < BETTER; what++) {
+        improve(&f, what, exp(2.0 * sp_prng_uniform(prng) - 1.0));
     }
+    int nodes = 2 * (1 + prng_below(prng, 2));
+    int per_node = 1 + prng_below(prng, 4);
+    group_of(&f, prng_below(prng, 4), nodes, per_node, gpus);
+    sp_group group = {nodes * per_node, nodes, per_node, per_node};
+    int kind = prng_below(prng, 3);
+    double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(prng)));
+    int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
+    improve(&f, prng_below(prng, BETTER), 1.0 + sp_prng_uniform(prng));
+    int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
+    assert_true(after_ns <= before_ns + 1);
 }
 
 // ---- bytes ----

@@ -3,6 +3,8 @@
 
 #include "sim/network/topology.h"
 
+OWNS(sp_topology)
+
 static const sp_link_rates plain = {.nvlink_bytes_per_s = 200e9,
                                     .nvlink_latency_s = 1e-6,
                                     .nic_efficiency = 0.8,
@@ -51,40 +53,37 @@ static path path_of(const sp_topology *t, int from, int to)
 TEST(gpus_of_a_node_talk_over_their_nvlink_ports)
 {
     sp_cluster cluster = preset("h800-8", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     path p = path_of(t, 9, 14);
     assert_string_equal(p.text, "nvlink 1.1>, nvlink 1.6<");
     assert_true(p.bytes_per_s[0] == 200e9);
     assert_close(p.latency_s, 1e-6, 1e-12);
     assert_int_equal(path_of(t, 3, 3).hops, 0);
-    sp_topology_free(t);
 }
 
 // 16 GPUs with two NVLink and two PCIe links, a NIC each with two, 8 leaf switches.
 TEST(links_are_counted)
 {
     sp_cluster cluster = preset("h800-8", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     assert_int_equal(sp_topology_links(t), 16 * 2 + 16 * 2 + 16 * 2 + 8 * 2);
-    sp_topology_free(t);
 }
 
 TEST(gpus_of_one_rail_talk_over_its_leaf_switch)
 {
     sp_cluster cluster = preset("h800-8", 4);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     path p = path_of(t, 5, 8 * 3 + 5);
     assert_string_equal(p.text, "pcie 0.5>, nic 0.5>, nic 3.5<, pcie 3.5<");
     assert_close(p.bytes_per_s[1], 0.8 * 50e9, 1e-15);
     assert_close(p.latency_s, 5e-6, 1e-12);
-    sp_topology_free(t);
 }
 
 // A800: 4 NICs for 8 GPUs.
 TEST(two_gpus_share_a_nic)
 {
     sp_cluster cluster = preset("a800-8", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     assert_string_equal(path_of(t, 2, 8 + 2).text, "pcie 0.2>, nic 0.1>, nic 1.1<, pcie 1.2<");
     assert_string_equal(path_of(t, 3, 8 + 3).text, "pcie 0.3>, nic 0.1>, nic 1.1<, pcie 1.3<");
     sp_topology_free(t);
@@ -92,7 +91,6 @@ TEST(two_gpus_share_a_nic)
     t = made(&cluster);
     assert_string_equal(path_of(t, 2, 8 + 2).text, "pcie 0.2>, nic 0.2>, nic 1.2<, pcie 1.2<");
     assert_string_equal(path_of(t, 6, 8 + 6).text, "pcie 0.6>, nic 0.2>, nic 1.2<, pcie 1.6<");
-    sp_topology_free(t);
 }
 
 // Three NICs for eight GPUs serve 3, 3 and 2 of them: flows share what there is, which is a third
@@ -104,7 +102,7 @@ TEST(nics_that_do_not_divide_the_gpus)
         int gpus[3] = {0};
         cluster.nics_per_node = 3;
         cluster.fabric.nic_affinity = order == 0 ? SP_NIC_BLOCK : SP_NIC_ROUND_ROBIN;
-        sp_topology *t = made(&cluster);
+        OWNED(sp_topology) t = made(&cluster);
         for (int gpu = 0; gpu < 8; gpu++) {
             path p = path_of(t, gpu, 8 + gpu);
             gpus[p.link[1].index]++;
@@ -114,7 +112,6 @@ TEST(nics_that_do_not_divide_the_gpus)
         assert_int_equal(gpus[1], 3);
         assert_int_equal(gpus[2], 2);
         assert_close(sp_topology_nic_share(t), 0.8 * 50e9 * 3 / 8, 1e-15);
-        sp_topology_free(t);
     }
 }
 
@@ -122,17 +119,16 @@ TEST(nics_that_do_not_divide_the_gpus)
 TEST(several_nics_of_a_gpu_are_one_link)
 {
     sp_cluster cluster = preset("h100-8-efa", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     path p = path_of(t, 1, 8 + 4);
     assert_string_equal(p.text, "pcie 0.1>, nic 0.1>, nic 1.4<, pcie 1.4<");
     assert_close(p.bytes_per_s[1], 0.8 * 50e9, 1e-15);
-    sp_topology_free(t);
 }
 
 TEST(another_rail_is_reached_over_nvlink_or_over_the_spine)
 {
     sp_cluster cluster = preset("h100-8", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     path p = path_of(t, 1, 8 + 4);
     assert_string_equal(p.text,
                         "nvlink 0.1>, nvlink 0.4<, pcie 0.4>, nic 0.4>, nic 1.4<, pcie 1.4<");
@@ -154,7 +150,6 @@ TEST(another_rail_is_reached_over_nvlink_or_over_the_spine)
     assert_close(path_of(t, 1, 8 + 4).spine_latency_s, 2e-6 + 6e-6, 1e-12);
     assert_close(path_of(t, 1, 8 + 1).spine_latency_s, 6e-6, 1e-12);
     assert_true(path_of(t, 1, 4).spine_latency_s == 0.0);
-    sp_topology_free(t);
 }
 
 // DGX SuperPOD with H100: 32 nodes at a leaf switch, whose links to the spine carry their NICs.
@@ -162,7 +157,7 @@ TEST(the_spine_is_oversubscribed_as_stated)
 {
     sp_cluster cluster = preset("h100-8", 70);
     cluster.fabric.oversubscription = 4.0;
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     assert_int_equal(sp_topology_links(t), 70 * 8 * 2 * 3 + 3 * 8 * 2);
     assert_int_equal(path_of(t, 7, 31 * 8 + 7).hops, 4);
     path p = path_of(t, 7, 65 * 8 + 7);
@@ -171,18 +166,16 @@ TEST(the_spine_is_oversubscribed_as_stated)
     assert_close(p.bytes_per_s[2], 32 * 0.8 * 50e9 / 4.0, 1e-15);
     p = path_of(t, 2, 40 * 8 + 7);
     assert_int_equal(p.hops, SP_PATH_HOPS);
-    sp_topology_free(t);
 }
 
 // The 64 GPUs of a rack that jobs take are one NVLink domain; NICs are on 4 rails.
 TEST(a_rack_is_one_nvlink_domain)
 {
     sp_cluster cluster = preset("gb200-nvl72", 2);
-    sp_topology *t = made(&cluster);
+    OWNED(sp_topology) t = made(&cluster);
     assert_string_equal(path_of(t, 0, 63).text, "nvlink 0.0>, nvlink 0.63<");
     assert_string_equal(path_of(t, 5, 64 + 61).text, "pcie 0.5>, nic 0.5>, nic 1.61<, pcie 1.61<");
     assert_int_equal(path_of(t, 5, 64 + 62).hops, 6);
-    sp_topology_free(t);
 }
 
 // Of all presets: a way leaves the one GPU and comes to the other, and back over the same links
@@ -193,7 +186,7 @@ TEST(ways_lead_from_one_gpu_to_the_other)
         sp_cluster cluster = preset(sp_cluster_builtin_name(c), 5);
         cluster.fabric.nodes_per_leaf = 2;
         cluster.fabric.pxn = false;
-        sp_topology *t = made(&cluster);
+        OWNED(sp_topology) t = made(&cluster);
         int gpus = 5 * cluster.gpus_per_node;
         sp_prng prng = prng_seeded((uint64_t)c);
         for (int round = 0; round < test_rounds(500); round++) {
@@ -211,7 +204,6 @@ TEST(ways_lead_from_one_gpu_to_the_other)
                                  a);
             }
         }
-        sp_topology_free(t);
     }
 }
 

@@ -1,6 +1,5 @@
 // Plans with copies to host memory: where the copies stand, random steps against igraph's longest
 // path (--verify), and what refuses or reads such plans.
-#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
 #include "tests/support/offload_step.h"
@@ -68,15 +67,15 @@ TEST(regrouped_slices)
     sp_slice second = {.sample = 0, .begin = 4, .tokens = 4, .computed_tokens = 4};
     sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
     sp_packing_init(&s.packing, &batch, 1);
-    assert_true(sp_pack_list_begin(&s.packing.forward, 0, 1));
+    sp_pack_list_begin(&s.packing.forward, 0, 1);
     sp_pack_list_add(&s.packing.forward, first, false);
     sp_pack_list_add(&s.packing.forward, whole, true);
-    assert_true(sp_pack_list_begin(&s.packing.forward, 0, 1));
+    sp_pack_list_begin(&s.packing.forward, 0, 1);
     sp_pack_list_add(&s.packing.forward, second, true);
-    assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
+    sp_pack_list_begin(&s.packing.backward, 0, 1);
     sp_pack_list_add(&s.packing.backward, second, true);
     sp_pack_list_add(&s.packing.backward, whole, true);
-    assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
+    sp_pack_list_begin(&s.packing.backward, 0, 1);
     sp_pack_list_add(&s.packing.backward, first, false);
     sp_plan_init(&s.plan, &s.layout, &s.packing);
     plan_add_actions(&s.plan, 0, 0, "F0 F1 B0 B1");
@@ -212,80 +211,74 @@ TEST(random_steps_verify)
 
 // With the same random rows on all data-parallel ranks one is simulated for all; with one byte or
 // one nanosecond of another copy it is not.
-TEST(folding_counts_copies)
+TEST_ROUNDS(folding_counts_copies, 12, 6)
 {
-    sp_prng prng = prng_seeded(12);
-    for (int round = 0; round < 6; round++) {
-        AUTO(offload_step) s;
-        int slices = round % 2 == 0 ? 1 : 6;
-        sp_schedule_kind kind = round % 2 == 0 ? SP_SCHEDULE_1F1B : SP_SCHEDULE_SLIMPIPE;
-        prepare(&s, (sp_schedule_spec){.kind = kind}, 3, 4, 1, 6, slices);
-        random_step(&prng, slices == 1 ? 3 : 1, 20000, &s);
-        // random_costs draws these for every pack.
-        size_t rows = s.costs.side[1].count * (size_t)s.costs.classes;
-        for (size_t at = 1; slices > 1 && at < rows; at++) {
-            s.costs.side[1].unit[at] = s.costs.side[1].unit[0];
-        }
-        step_offload(&s);
-        step_simulate(&s, true);
-        int64_t makespan_ns = s.metrics.makespan_ns;
-        int64_t peak_bytes = s.metrics.peak_bytes;
-        int64_t iteration_ns = s.metrics.iteration_ns;
-        assert_int_equal(s.timeline.rank_count, 12);
-        step_outcome_fini(&s);
-        if (slices == 1) {
-            step_simulate(&s, false);
-            assert_int_equal(s.timeline.rank_count, 3);
-            assert_int_equal(s.metrics.makespan_ns, makespan_ns);
-            assert_int_equal(s.metrics.iteration_ns, iteration_ns);
-            assert_int_equal(s.metrics.peak_bytes, peak_bytes);
-            step_outcome_fini(&s);
-            // Pack 1 runs on data-parallel rank 1 alone.
-            int64_t *tables[] = {s.costs.o_ns, s.costs.l_ns, s.costs.offloaded_bytes};
-            size_t at = (size_t)s.costs.classes;
-            tables[round / 2][at] += tables[round / 2][at] > 0 ? -1 : 1;
-        }
+    AUTO(offload_step) s;
+    int slices = round % 2 == 0 ? 1 : 6;
+    sp_schedule_kind kind = round % 2 == 0 ? SP_SCHEDULE_1F1B : SP_SCHEDULE_SLIMPIPE;
+    prepare(&s, (sp_schedule_spec){.kind = kind}, 3, 4, 1, 6, slices);
+    random_step(prng, slices == 1 ? 3 : 1, 20000, &s);
+    // random_costs draws these for every pack.
+    size_t rows = s.costs.side[1].count * (size_t)s.costs.classes;
+    for (size_t at = 1; slices > 1 && at < rows; at++) {
+        s.costs.side[1].unit[at] = s.costs.side[1].unit[0];
+    }
+    step_offload(&s);
+    step_simulate(&s, true);
+    int64_t makespan_ns = s.metrics.makespan_ns;
+    int64_t peak_bytes = s.metrics.peak_bytes;
+    int64_t iteration_ns = s.metrics.iteration_ns;
+    assert_int_equal(s.timeline.rank_count, 12);
+    step_outcome_fini(&s);
+    if (slices == 1) {
         step_simulate(&s, false);
-        assert_int_equal(s.timeline.rank_count, slices == 1 ? 6 : 3);
-        if (slices > 1) {
-            assert_int_equal(s.metrics.makespan_ns, makespan_ns);
-            assert_int_equal(s.metrics.peak_bytes, peak_bytes);
-        }
+        assert_int_equal(s.timeline.rank_count, 3);
+        assert_int_equal(s.metrics.makespan_ns, makespan_ns);
+        assert_int_equal(s.metrics.iteration_ns, iteration_ns);
+        assert_int_equal(s.metrics.peak_bytes, peak_bytes);
+        step_outcome_fini(&s);
+        // Pack 1 runs on data-parallel rank 1 alone.
+        int64_t *tables[] = {s.costs.o_ns, s.costs.l_ns, s.costs.offloaded_bytes};
+        size_t at = (size_t)s.costs.classes;
+        tables[round / 2][at] += tables[round / 2][at] > 0 ? -1 : 1;
+    }
+    step_simulate(&s, false);
+    assert_int_equal(s.timeline.rank_count, slices == 1 ? 6 : 3);
+    if (slices > 1) {
+        assert_int_equal(s.metrics.makespan_ns, makespan_ns);
+        assert_int_equal(s.metrics.peak_bytes, peak_bytes);
     }
 }
 
 // Packs that run on two ranks together wait for the copies of both.
-TEST(merged_packs)
+TEST_ROUNDS(merged_packs, 41, 40)
 {
-    sp_prng prng = prng_seeded(41);
-    for (int round = 0; round < 40; round++) {
-        offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
-        sp_packing_init(&s.packing, NULL, 2);
-        for (int k = 0; k < 9; k++) {
-            int where = prng_below(&prng, 3);
-            assert_true(sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1));
-        }
-        sp_plan_init(&s.plan, &s.layout, &s.packing);
-        sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
-        must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, ERR));
-        random_step(&prng, 0, 20000, &s);
-        step_offload(&s);
-        step_simulate(&s, false);
-        int64_t start_ns[9][2] = {{0}};
-        for (size_t r = 0; r < s.timeline.rank_count; r++) {
-            const sp_rank_timeline *rank = &s.timeline.ranks[r];
-            for (size_t i = 0; rank->pp == 0 && i < rank->count; i++) {
-                if (rank->spans[i].action.kind == SP_ACTION_B) {
-                    start_ns[rank->spans[i].action.pack][rank->dp] = rank->spans[i].start_ns;
-                }
+    AUTO(offload_step) s = {
+        .layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
+    sp_packing_init(&s.packing, NULL, 2);
+    for (int k = 0; k < 9; k++) {
+        int where = prng_below(prng, 3);
+        sp_pack_list_begin(&s.packing.forward, where % 2, where == 2 ? 2 : 1);
+    }
+    sp_plan_init(&s.plan, &s.layout, &s.packing);
+    sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
+    must_succeed(sp_schedule_generate(&spec, NULL, "test", &s.plan, ERR));
+    random_step(prng, 0, 20000, &s);
+    step_offload(&s);
+    step_simulate(&s, false);
+    int64_t start_ns[9][2] = {{0}};
+    for (size_t r = 0; r < s.timeline.rank_count; r++) {
+        const sp_rank_timeline *rank = &s.timeline.ranks[r];
+        for (size_t i = 0; rank->pp == 0 && i < rank->count; i++) {
+            if (rank->spans[i].action.kind == SP_ACTION_B) {
+                start_ns[rank->spans[i].action.pack][rank->dp] = rank->spans[i].start_ns;
             }
         }
-        for (int k = 0; k < 9; k++) {
-            if (s.packing.forward.packs[k].dp_count == 2) {
-                assert_int_equal(start_ns[k][0], start_ns[k][1]);
-            }
+    }
+    for (int k = 0; k < 9; k++) {
+        if (s.packing.forward.packs[k].dp_count == 2) {
+            assert_int_equal(start_ns[k][0], start_ns[k][1]);
         }
-        offload_step_fini(&s);
     }
 }
 
@@ -336,7 +329,7 @@ TEST(plans_round_trip)
 TEST(circles_beside_copies)
 {
     AUTO(offload_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
-    must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
+    uniform_packing(&s.packing, 1, 2);
     sp_plan_init(&s.plan, &s.layout, &s.packing);
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
     plan_add_actions(&s.plan, 0, 0, "F0 B0 F1 B1");

@@ -86,24 +86,20 @@ static const char *random_points(sp_prng *prng, const char *key, double first, d
     return out;
 }
 
-TEST(gemm_is_monotone_and_continuous)
+TEST_ROUNDS(gemm_is_monotone_and_continuous, 7, 200)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < 200; round++) {
-        AUTO(sp_profile) profile = flat_profile_of(
-            (const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL});
-        sp_op_timer timer = timer_of(&profile);
-        for (int i = 0; i < 50; i++) {
-            double m = exp(12.0 * sp_prng_uniform(&prng));
-            double n = exp(10.0 * sp_prng_uniform(&prng));
-            double k = exp(10.0 * sp_prng_uniform(&prng));
-            double more = m * (1.0 + sp_prng_uniform(&prng));
-            double time_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m, n, k);
-            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, n, k) >=
-                        time_s * (1.0 - 1e-12));
-            assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
-                         1e-7);
-        }
+    AUTO(sp_profile) profile = flat_profile_of(
+        (const char *[]){random_points(prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL});
+    sp_op_timer timer = timer_of(&profile);
+    for (int i = 0; i < 50; i++) {
+        double m = exp(12.0 * sp_prng_uniform(prng));
+        double n = exp(10.0 * sp_prng_uniform(prng));
+        double k = exp(10.0 * sp_prng_uniform(prng));
+        double more = m * (1.0 + sp_prng_uniform(prng));
+        double time_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m, n, k);
+        assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, n, k) >= time_s * (1.0 - 1e-12));
+        assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
+                     1e-7);
     }
 }
 
@@ -352,40 +348,37 @@ TEST(grouped_products_as_measured)
 
 // With more tokens, rows, columns, depth or matrices never less time, and never a better rate than
 // the best.
-TEST(tile_model_is_monotone)
+TEST_ROUNDS(tile_model_is_monotone, 31, 100)
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < 100; round++) {
-        char model[256];
-        snprintf(model, sizeof model,
-                 "gemm_model={\"tflops\":100,\"half_rate_k\":%d,\"fixed_us\":%d,\"sms\":%d,"
-                 "\"tiles\":[[%d,%d,%.3g],[%d,%d,1]],\"level\":\"assumed\",\"source\":\"s\"}",
-                 prng_below(&prng, 200), prng_below(&prng, 10), prng_below(&prng, 200),
-                 1 + prng_below(&prng, 300), 1 + prng_below(&prng, 300),
-                 0.1 + 2.0 * sp_prng_uniform(&prng), 1 + prng_below(&prng, 300),
-                 1 + prng_below(&prng, 300));
-        AUTO(sp_profile) profile = flat_profile_of((const char *[]){model, NULL});
-        sp_op_timer timer = timer_of(&profile);
-        for (int i = 0; i < 200; i++) {
-            double size[4]; // batch, m, n, k
-            for (int j = 0; j < 4; j++) {
-                size[j] = floor(exp((j == 0 ? 5.0 : 10.0) * sp_prng_uniform(&prng)));
-            }
-            double time_s = sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3], 64);
-            double flops = 2 * size[0] * size[1] * size[2] * size[3];
-            assert_true(time_s >= flops / sp_gemm_most_rate(&profile) * (1 - 1e-12));
-            double gemm_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, size[1], size[2], size[3]);
-            double weights_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, size[1], size[2], size[3]);
-            assert_true(gemm_s <= time_s * (1 + 1e-12));
-            double more = size[1] + (double)sp_prng_below(&prng, 300);
-            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, size[2], size[3]) >=
-                        gemm_s * (1 - 1e-12));
-            assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, more, size[2], size[3]) >=
-                        weights_s * (1 - 1e-12));
-            size[sp_prng_below(&prng, 4)] += (double)sp_prng_below(&prng, 300);
-            assert_true(sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3], 64) >=
-                        time_s * (1 - 1e-12));
+    char model[256];
+    snprintf(model, sizeof model,
+             "gemm_model={\"tflops\":100,\"half_rate_k\":%d,\"fixed_us\":%d,\"sms\":%d,"
+             "\"tiles\":[[%d,%d,%.3g],[%d,%d,1]],\"level\":\"assumed\",\"source\":\"s\"}",
+             prng_below(prng, 200), prng_below(prng, 10), prng_below(prng, 200),
+             1 + prng_below(prng, 300), 1 + prng_below(prng, 300),
+             0.1 + 2.0 * sp_prng_uniform(prng), 1 + prng_below(prng, 300),
+             1 + prng_below(prng, 300));
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){model, NULL});
+    sp_op_timer timer = timer_of(&profile);
+    for (int i = 0; i < 200; i++) {
+        double size[4]; // batch, m, n, k
+        for (int j = 0; j < 4; j++) {
+            size[j] = floor(exp((j == 0 ? 5.0 : 10.0) * sp_prng_uniform(prng)));
         }
+        double time_s = sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3], 64);
+        double flops = 2 * size[0] * size[1] * size[2] * size[3];
+        assert_true(time_s >= flops / sp_gemm_most_rate(&profile) * (1 - 1e-12));
+        double gemm_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, size[1], size[2], size[3]);
+        double weights_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, size[1], size[2], size[3]);
+        assert_true(gemm_s <= time_s * (1 + 1e-12));
+        double more = size[1] + (double)sp_prng_below(prng, 300);
+        assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, more, size[2], size[3]) >=
+                    gemm_s * (1 - 1e-12));
+        assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_IN, more, size[2], size[3]) >=
+                    weights_s * (1 - 1e-12));
+        size[sp_prng_below(prng, 4)] += (double)sp_prng_below(prng, 300);
+        assert_true(sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3], 64) >=
+                    time_s * (1 - 1e-12));
     }
 }
 
@@ -461,38 +454,34 @@ TEST(attention_blocks)
                  1e-12);
 }
 
-TEST(attention_is_monotone_and_continuous)
+TEST_ROUNDS(attention_is_monotone_and_continuous, 11, 200)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 200; round++) {
-        double first = exp(8.0 * sp_prng_uniform(&prng));
-        char full[600];
-        // Every other table also falls, which short slices are not promised for.
-        double least = round % 2 == 0 ? 0.0 : -0.5;
-        const char *causal =
-            random_points(&prng, "attention.forward_causal", first, 10, least, 1.0);
-        snprintf(full, sizeof full,
-                 "attention.forward_full={\"level\":\"assumed\",\"source\":\"s\","
-                 "\"points\":[[%.6g,20],[%.6g,30]]}",
-                 first * 1.5, first * 20);
-        AUTO(sp_profile) profile = flat_profile_of((const char *[]){causal, full, NULL});
-        sp_op_timer timer = timer_of(&profile);
-        for (int i = 0; i < 100; i++) {
-            double l = exp(11.0 * sp_prng_uniform(&prng));
-            l = round % 2 == 0 ? l : fmax(l, first);
-            double o = exp(11.0 * sp_prng_uniform(&prng)) - 1.0;
-            double step = 1.0 + exp(-20.0 * sp_prng_uniform(&prng));
-            double time_s = sp_time_attention_slice(&timer, 0, l, o, HUGE_VAL, 4, 128);
-            assert_true(sp_time_attention_slice(&timer, 0, l * step, o, HUGE_VAL, 4, 128) >=
-                        time_s * (1.0 - 1e-12));
-            assert_true(sp_time_attention_slice(&timer, 0, l, o * step, HUGE_VAL, 4, 128) >=
-                        time_s * (1.0 - 1e-12));
-            assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, HUGE_VAL, 4, 128),
-                         time_s, 1e-7);
-            assert_close(
-                sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, HUGE_VAL, 4, 128),
-                time_s, 1e-6);
-        }
+    double first = exp(8.0 * sp_prng_uniform(prng));
+    char full[600];
+    // Every other table also falls, which short slices are not promised for.
+    double least = round % 2 == 0 ? 0.0 : -0.5;
+    const char *causal = random_points(prng, "attention.forward_causal", first, 10, least, 1.0);
+    snprintf(full, sizeof full,
+             "attention.forward_full={\"level\":\"assumed\",\"source\":\"s\","
+             "\"points\":[[%.6g,20],[%.6g,30]]}",
+             first * 1.5, first * 20);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){causal, full, NULL});
+    sp_op_timer timer = timer_of(&profile);
+    for (int i = 0; i < 100; i++) {
+        double l = exp(11.0 * sp_prng_uniform(prng));
+        l = round % 2 == 0 ? l : fmax(l, first);
+        double o = exp(11.0 * sp_prng_uniform(prng)) - 1.0;
+        double step = 1.0 + exp(-20.0 * sp_prng_uniform(prng));
+        double time_s = sp_time_attention_slice(&timer, 0, l, o, HUGE_VAL, 4, 128);
+        assert_true(sp_time_attention_slice(&timer, 0, l * step, o, HUGE_VAL, 4, 128) >=
+                    time_s * (1.0 - 1e-12));
+        assert_true(sp_time_attention_slice(&timer, 0, l, o * step, HUGE_VAL, 4, 128) >=
+                    time_s * (1.0 - 1e-12));
+        assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, HUGE_VAL, 4, 128),
+                     time_s, 1e-7);
+        assert_close(
+            sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, HUGE_VAL, 4, 128),
+            time_s, 1e-6);
     }
 }
 

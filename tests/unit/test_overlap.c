@@ -271,70 +271,60 @@ static sp_layout random_layout(sp_prng *prng)
 
 // Random layouts, links and lengths: a hidden collective never makes any part of any pass slower,
 // and hides no more than itself.
-TEST(hiding_never_slows)
+TEST_ROUNDS(hiding_never_slows, 53, 300)
 {
-    sp_prng prng = prng_seeded(53);
-    for (int round = 0; round < 300; round++) {
-        char rate[64];
-        snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",
-                 exp(8.0 * sp_prng_uniform(&prng)));
-        flat_profile_load((const char *[]){rate, "kernel.us=2", NULL}, &profile);
-        sp_cluster cluster = one_node;
-        pack_times_case of = {
-            .model = &dense,
-            .cluster = &cluster,
-            .profile = &profile,
-            .layout = random_layout(&prng),
-            .memory = {.recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES)}};
-        cluster.nodes = (int)sp_ceil_div(sp_layout_ranks(&of.layout), 8);
-        int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(&prng));
-        unsigned bits = (unsigned)sp_prng_below(&prng, 16);
-        sp_i_pack_time fewer, more;
-        of.memory.stack = stack_of_bits(bits);
-        pack_times_of_samples(&of, 2, tokens, &fewer);
-        of.memory.stack = stack_of_bits(bits | 1u << sp_prng_below(&prng, 4));
-        pack_times_of_samples(&of, 2, tokens, &more);
-        for (int part = 0; part < sp_i_parts(of.model); part++) {
-            for (int pass = 0; pass < SP_I_PASSES; pass++) {
-                const sp_i_time *a = &fewer.of[part][pass];
-                const sp_i_time *b = &more.of[part][pass];
-                assert_true(b->tp_s <= a->tp_s);
-                assert_true(b->tp_s >= 0.0);
-                assert_true(b->compute_s + b->tp_s >= a->tp_s * (1 - 1e-12));
-                assert_near(b->compute_s, a->compute_s, 1e-9, 1e-15);
-                assert_near(b->cp_s, a->cp_s, 1e-9, 1e-15);
-            }
+    char rate[64];
+    snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g", exp(8.0 * sp_prng_uniform(prng)));
+    flat_profile_load((const char *[]){rate, "kernel.us=2", NULL}, &profile);
+    sp_cluster cluster = one_node;
+    pack_times_case of = {
+        .model = &dense,
+        .cluster = &cluster,
+        .profile = &profile,
+        .layout = random_layout(prng),
+        .memory = {.recompute = (sp_recompute)sp_prng_below(prng, SP_RECOMPUTE_MODES)}};
+    cluster.nodes = (int)sp_ceil_div(sp_layout_ranks(&of.layout), 8);
+    int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(prng));
+    unsigned bits = (unsigned)sp_prng_below(prng, 16);
+    sp_i_pack_time fewer, more;
+    of.memory.stack = stack_of_bits(bits);
+    pack_times_of_samples(&of, 2, tokens, &fewer);
+    of.memory.stack = stack_of_bits(bits | 1u << sp_prng_below(prng, 4));
+    pack_times_of_samples(&of, 2, tokens, &more);
+    for (int part = 0; part < sp_i_parts(of.model); part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            const sp_i_time *a = &fewer.of[part][pass];
+            const sp_i_time *b = &more.of[part][pass];
+            assert_true(b->tp_s <= a->tp_s);
+            assert_true(b->tp_s >= 0.0);
+            assert_true(b->compute_s + b->tp_s >= a->tp_s * (1 - 1e-12));
+            assert_near(b->compute_s, a->compute_s, 1e-9, 1e-15);
+            assert_near(b->cp_s, a->cp_s, 1e-9, 1e-15);
         }
-        sp_profile_fini(&profile);
     }
+    sp_profile_fini(&profile);
 }
 
 // Of the three modes blocking shows the most.
-TEST(blocking_shows_the_most)
+TEST_ROUNDS(blocking_shows_the_most, 59, 200)
 {
-    sp_prng prng = prng_seeded(59);
-    for (int round = 0; round < 200; round++) {
-        char rate[64];
-        snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",
-                 exp(8.0 * sp_prng_uniform(&prng)));
-        flat_profile_load((const char *[]){rate, NULL}, &profile);
-        sp_cluster cluster = one_node;
-        pack_times_case of = {.model = &dense,
-                              .cluster = &cluster,
-                              .profile = &profile,
-                              .layout = random_layout(&prng)};
-        cluster.nodes = (int)sp_ceil_div(sp_layout_ranks(&of.layout), 8);
-        int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(&prng));
-        sp_i_pack_time time[3];
-        for (int mode = 0; mode < 3; mode++) {
-            of.memory.stack.cp_overlap = (sp_cp_overlap)mode;
-            pack_times_of_samples(&of, 1, tokens, &time[mode]);
-        }
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            double most_s = time[SP_CP_BLOCKING].of[SP_PART_LAYER][pass].cp_s;
-            assert_true(time[SP_CP_ATTENTION].of[SP_PART_LAYER][pass].cp_s <= most_s);
-            assert_true(time[SP_CP_QKV].of[SP_PART_LAYER][pass].cp_s <= most_s);
-        }
-        sp_profile_fini(&profile);
+    char rate[64];
+    snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g", exp(8.0 * sp_prng_uniform(prng)));
+    flat_profile_load((const char *[]){rate, NULL}, &profile);
+    sp_cluster cluster = one_node;
+    pack_times_case of = {
+        .model = &dense, .cluster = &cluster, .profile = &profile, .layout = random_layout(prng)};
+    cluster.nodes = (int)sp_ceil_div(sp_layout_ranks(&of.layout), 8);
+    int64_t tokens = 1 + (int64_t)exp(10.0 * sp_prng_uniform(prng));
+    sp_i_pack_time time[3];
+    for (int mode = 0; mode < 3; mode++) {
+        of.memory.stack.cp_overlap = (sp_cp_overlap)mode;
+        pack_times_of_samples(&of, 1, tokens, &time[mode]);
     }
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        double most_s = time[SP_CP_BLOCKING].of[SP_PART_LAYER][pass].cp_s;
+        assert_true(time[SP_CP_ATTENTION].of[SP_PART_LAYER][pass].cp_s <= most_s);
+        assert_true(time[SP_CP_QKV].of[SP_PART_LAYER][pass].cp_s <= most_s);
+    }
+    sp_profile_fini(&profile);
 }

@@ -37,75 +37,66 @@ static int64_t work_ns(int rank)
 }
 
 // No rank is done before its work and the way of the first pack to it; a single one never waits.
-TEST(work_is_a_bound)
+TEST_ROUNDS(work_is_a_bound, 51, 3000)
 {
-    sp_prng prng = prng_seeded(51);
-    for (int round = 0; round < 3000; round++) {
-        packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
-        packflow_run_checked(&c, &run);
-        int64_t way_ns = 0;
-        for (int k = 0; k < c.layout.pp; k++) {
-            assert_true(run.makespan_ns >= way_ns + work_ns(k));
-            way_ns += c.f_ns[k] + c.p2p_f_ns[0];
-        }
-        if (c.layout.pp == 1) {
-            assert_int_equal(run.makespan_ns, work_ns(0));
-        }
+    packflow_case_draw(&c, prng, 1 + round % PACKFLOW_CHUNKS);
+    packflow_run_checked(&c, &run);
+    int64_t way_ns = 0;
+    for (int k = 0; k < c.layout.pp; k++) {
+        assert_true(run.makespan_ns >= way_ns + work_ns(k));
+        way_ns += c.f_ns[k] + c.p2p_f_ns[0];
+    }
+    if (c.layout.pp == 1) {
+        assert_int_equal(run.makespan_ns, work_ns(0));
     }
 }
 
 // The order depends on the ratios of times, and of memory to room, alone.
-TEST(units_do_not_matter)
+TEST_ROUNDS(units_do_not_matter, 53, 1000)
 {
     static packflow_run before;
-    sp_prng prng = prng_seeded(53);
-    for (int round = 0; round < 1000; round++) {
-        packflow_case_draw(&c, &prng, 1 + round % PACKFLOW_CHUNKS);
-        packflow_run_checked(&c, &before);
-        for (size_t i = 0; i < (size_t)PACKFLOW_PACKS * PACKFLOW_STAGES; i++) {
-            c.f_ns[i] *= 1000;
-            c.b_ns[i] *= 1000;
-            c.w_ns[i] *= 1000;
-        }
-        for (int k = 0; k < PACKFLOW_PACKS; k++) {
-            c.p2p_f_ns[k] *= 1000;
-            c.p2p_b_ns[k] *= 1000;
-        }
-        for (size_t k = 0; k < c.job.forward; k++) {
-            c.tokens[k] *= 7;
-        }
-        for (size_t k = 0; k < c.job.backward; k++) {
-            c.freed[k] *= 7;
-            c.again[k] *= 7;
-        }
-        for (int r = 0; r < PACKFLOW_RANKS; r++) {
-            c.room_bytes[r] *= 7;
-            c.again_bytes[r] *= 7;
-        }
-        packflow_run_checked(&c, &run);
-        assert_int_equal(run.makespan_ns, 1000 * before.makespan_ns);
-        assert_int_equal(run.lacking_bytes, 7 * before.lacking_bytes);
-        packflow_assert_same_steps(&c, &run, &before);
+    packflow_case_draw(&c, prng, 1 + round % PACKFLOW_CHUNKS);
+    packflow_run_checked(&c, &before);
+    for (size_t i = 0; i < (size_t)PACKFLOW_PACKS * PACKFLOW_STAGES; i++) {
+        c.f_ns[i] *= 1000;
+        c.b_ns[i] *= 1000;
+        c.w_ns[i] *= 1000;
     }
+    for (int k = 0; k < PACKFLOW_PACKS; k++) {
+        c.p2p_f_ns[k] *= 1000;
+        c.p2p_b_ns[k] *= 1000;
+    }
+    for (size_t k = 0; k < c.job.forward; k++) {
+        c.tokens[k] *= 7;
+    }
+    for (size_t k = 0; k < c.job.backward; k++) {
+        c.freed[k] *= 7;
+        c.again[k] *= 7;
+    }
+    for (int r = 0; r < PACKFLOW_RANKS; r++) {
+        c.room_bytes[r] *= 7;
+        c.again_bytes[r] *= 7;
+    }
+    packflow_run_checked(&c, &run);
+    assert_int_equal(run.makespan_ns, 1000 * before.makespan_ns);
+    assert_int_equal(run.lacking_bytes, 7 * before.lacking_bytes);
+    packflow_assert_same_steps(&c, &run, &before);
 }
 
 // Room for all packs is any room; and with one chunk both placements are the same.
-TEST(ample_room_is_any_room)
+TEST_ROUNDS(ample_room_is_any_room, 57, 1000)
 {
     static packflow_run any;
-    sp_prng prng = prng_seeded(57);
-    for (int round = 0; round < 1000; round++) {
-        int chunks = 1 + round % PACKFLOW_CHUNKS;
-        packflow_case_draw(&c, &prng, chunks);
-        packflow_case_room(&c, -1);
-        packflow_run_checked(&c, &any);
-        packflow_case_room(&c, (int64_t)PACKFLOW_PACKS * 100 * 9 * chunks);
-        c.layout.placement = chunks == 1 ? SP_PLACE_V : c.layout.placement;
-        packflow_run_checked(&c, &run);
-        assert_int_equal(run.makespan_ns, any.makespan_ns);
-        assert_int_equal(run.lacking_bytes, 0);
-        packflow_assert_same_steps(&c, &run, &any);
-    }
+    int chunks = 1 + round % PACKFLOW_CHUNKS;
+    packflow_case_draw(&c, prng, chunks);
+    packflow_case_room(&c, -1);
+    packflow_run_checked(&c, &any);
+    packflow_case_room(&c, (int64_t)PACKFLOW_PACKS * 100 * 9 * chunks);
+    c.layout.placement = chunks == 1 ? SP_PLACE_V : c.layout.placement;
+    packflow_run_checked(&c, &run);
+    assert_int_equal(run.makespan_ns, any.makespan_ns);
+    assert_int_equal(run.lacking_bytes, 0);
+    packflow_assert_same_steps(&c, &run, &any);
 }
 
 // 1F1B's closed form (M + p - 1) (f + b), with p2p x also 2 (p - 1) x: the last stage begins after
@@ -189,7 +180,7 @@ TEST(merged_ranks_share_their_tokens)
         // Ranks 0 and 1 together, then rank 2 with packs of half the tokens: the same a rank.
         bool merged = k < PACKS;
         tokens[k] = merged ? 200 : 100;
-        assert_true(pack_sample(&packing.forward, merged ? 0 : 2, merged ? 2 : 1, k, tokens[k]));
+        pack_sample(&packing.forward, merged ? 0 : 2, merged ? 2 : 1, k, tokens[k]);
     }
     for (int i = 0; i < 2 * PACKS * STAGES; i++) {
         f_ns[i] = 10;
@@ -292,7 +283,7 @@ static void must_make_the_plan(const sp_schedule_spec *spec, const sp_schedule_c
 }
 
 // Any rank may be the slowest, and any may lack most memory.
-TEST(slowest_of_the_ranks)
+TEST_ROUNDS(slowest_of_the_ranks, 6, 200)
 {
     enum { PACKS = 4, STAGES = 2, RANKS = 3, ALL = RANKS * PACKS };
     int64_t f_ns[ALL * STAGES];
@@ -310,58 +301,55 @@ TEST(slowest_of_the_ranks)
                                      .pack_p2p_b_ns = none,
                                      .token_bytes = token_bytes,
                                      .room_bytes = room_bytes};
-    sp_prng prng = prng_seeded(6);
-    for (int round = 0; round < 200; round++) {
-        sp_batch batch = {.ids = tokens, .tokens = tokens, .count = ALL};
-        AUTO(sp_packing) packing;
-        sp_packing_init(&packing, &batch, RANKS);
-        for (int k = 0; k < ALL; k++) {
-            tokens[k] = 1 + prng_below(&prng, 100);
-            assert_true(pack_sample(&packing.forward, k / PACKS, 1, k, tokens[k]));
-        }
-        for (int i = 0; i < ALL * STAGES; i++) {
-            f_ns[i] = 1 + prng_below(&prng, 100);
-            b_ns[i] = 1 + prng_below(&prng, 100);
-        }
-        for (int i = 0; i < RANKS * STAGES; i++) {
-            token_bytes[i] = 1;
-            room_bytes[i] = round % 2 == 0 ? 1000 : 90 + prng_below(&prng, 20);
-        }
-        sp_packflow_outcome exact = {0};
-        sp_packflow_outcome found;
-        sp_packflow_step *orders[RANKS];
-        sp_arena work = {0};
-        for (int d = 0; d < RANKS; d++) {
-            // The rank by itself.
-            sp_layout alone = layout;
-            AUTO(sp_packing) packs;
-            sp_schedule_costs own = costs;
-            alone.dp = 1;
-            sp_packing_init(&packs, &batch, 1);
-            for (int k = d * PACKS; k < (d + 1) * PACKS; k++) {
-                assert_true(pack_sample(&packs.forward, 0, 1, k, tokens[k]));
-            }
-            own.pack_f_ns += d * PACKS * STAGES;
-            own.pack_b_ns += d * PACKS * STAGES;
-            own.token_bytes += d * STAGES;
-            own.room_bytes += d * STAGES;
-            must_succeed(
-                sp_packflow_slowest(&spec, &own, &packs, &alone, NULL, &work, orders, &found, ERR));
-            exact.makespan_ns = sp_larger(exact.makespan_ns, found.makespan_ns);
-            exact.lacking_bytes = sp_larger(exact.lacking_bytes, found.lacking_bytes);
-        }
-        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders,
-                                         &found, ERR));
-        must_make_the_plan(&spec, &costs, &packing, &layout, orders);
-        assert_int_equal(found.makespan_ns, exact.makespan_ns);
-        assert_int_equal(found.lacking_bytes, exact.lacking_bytes);
-        const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns - 20 + round % 41,
-                                            .lacking_bytes = exact.lacking_bytes};
-        must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, &beaten, &work, orders,
-                                         &found, ERR));
-        assert_int_equal(is_better(&found, &beaten), is_better(&exact, &beaten));
-        assert_true(found.makespan_ns <= exact.makespan_ns);
-        assert_true(found.lacking_bytes <= exact.lacking_bytes);
-        sp_arena_free(&work);
+    sp_batch batch = {.ids = tokens, .tokens = tokens, .count = ALL};
+    AUTO(sp_packing) packing;
+    sp_packing_init(&packing, &batch, RANKS);
+    for (int k = 0; k < ALL; k++) {
+        tokens[k] = 1 + prng_below(prng, 100);
+        pack_sample(&packing.forward, k / PACKS, 1, k, tokens[k]);
     }
+    for (int i = 0; i < ALL * STAGES; i++) {
+        f_ns[i] = 1 + prng_below(prng, 100);
+        b_ns[i] = 1 + prng_below(prng, 100);
+    }
+    for (int i = 0; i < RANKS * STAGES; i++) {
+        token_bytes[i] = 1;
+        room_bytes[i] = round % 2 == 0 ? 1000 : 90 + prng_below(prng, 20);
+    }
+    sp_packflow_outcome exact = {0};
+    sp_packflow_outcome found;
+    sp_packflow_step *orders[RANKS];
+    sp_arena work = {0};
+    for (int d = 0; d < RANKS; d++) {
+        // The rank by itself.
+        sp_layout alone = layout;
+        AUTO(sp_packing) packs;
+        sp_schedule_costs own = costs;
+        alone.dp = 1;
+        sp_packing_init(&packs, &batch, 1);
+        for (int k = d * PACKS; k < (d + 1) * PACKS; k++) {
+            pack_sample(&packs.forward, 0, 1, k, tokens[k]);
+        }
+        own.pack_f_ns += d * PACKS * STAGES;
+        own.pack_b_ns += d * PACKS * STAGES;
+        own.token_bytes += d * STAGES;
+        own.room_bytes += d * STAGES;
+        must_succeed(
+            sp_packflow_slowest(&spec, &own, &packs, &alone, NULL, &work, orders, &found, ERR));
+        exact.makespan_ns = sp_larger(exact.makespan_ns, found.makespan_ns);
+        exact.lacking_bytes = sp_larger(exact.lacking_bytes, found.lacking_bytes);
+    }
+    must_succeed(
+        sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders, &found, ERR));
+    must_make_the_plan(&spec, &costs, &packing, &layout, orders);
+    assert_int_equal(found.makespan_ns, exact.makespan_ns);
+    assert_int_equal(found.lacking_bytes, exact.lacking_bytes);
+    const sp_packflow_outcome beaten = {.makespan_ns = exact.makespan_ns - 20 + round % 41,
+                                        .lacking_bytes = exact.lacking_bytes};
+    must_succeed(
+        sp_packflow_slowest(&spec, &costs, &packing, &layout, &beaten, &work, orders, &found, ERR));
+    assert_int_equal(is_better(&found, &beaten), is_better(&exact, &beaten));
+    assert_true(found.makespan_ns <= exact.makespan_ns);
+    assert_true(found.lacking_bytes <= exact.lacking_bytes);
+    sp_arena_free(&work);
 }

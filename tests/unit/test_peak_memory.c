@@ -18,12 +18,8 @@ static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
 {
     const check *c = context;
     sp_peak_memory peak;
-    sp_status status =
-        sp_peak_memory_explain(view->timeline, view->memory, view->costs, &c->scenario->model,
-                               &c->scenario->memory, &peak, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_peak_memory_explain(view->timeline, view->memory, view->costs, &c->scenario->model,
+                                  &c->scenario->memory, &peak, err));
     int64_t most = 0;
     bool found = false;
     for (size_t r = 0; r < view->memory->rank_count; r++) {
@@ -59,7 +55,7 @@ static void evaluate(const char *text, sp_result *result)
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
 }
 
-TEST(holders_add_up_to_the_peak)
+TEST_ROUNDS(holders_add_up_to_the_peak, 5, 90)
 {
     static const char *const schedules[] = {
         "{'kind': 'gpipe'}",
@@ -75,30 +71,27 @@ TEST(holders_add_up_to_the_peak)
     static const char *const recompute[] = {"none", "activation", "partial-fc1", "attention",
                                             "full"};
     enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 90; round++) {
-        char text[TEXT];
-        const char *schedule = schedules[round % SCHEDULES];
-        bool many = strstr(schedule, "interleaved") != NULL;
-        bool v = strstr(schedule, "zb-v") != NULL;
-        snprintf(text, sizeof text,
-                 "{'model': {'layers': 16, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'vocab': "
-                 "32000, 'activation': '%s'}, 'cluster': 'h800-8', 'profile': 'h800', "
-                 "'stack': {'name': 'ours', 'fused_swiglu': %s}, "
-                 "'parallel': {'tp': 2, 'pp': 4, 'cp': %d, 'dp': 1, 'chunks_per_rank': %d}, "
-                 "'schedule': %s, 'memory': {'recompute': '%s', 'attention': '%s', "
-                 "'offload_ratio': %g}, "
-                 "'workload': {'lengths': [8000, 4000, 7000, 6000, 100, 200, 5000, 3000], "
-                 "'context': 8192, 'samples_per_batch': 8, 'batches': 2}}",
-                 sp_prng_below(&prng, 2) == 0 ? "swiglu" : "gelu",
-                 sp_prng_below(&prng, 2) == 0 ? "true" : "false", 1 + prng_below(&prng, 2),
-                 many || v ? 2 : 1, schedule, recompute[sp_prng_below(&prng, 5)],
-                 sp_prng_below(&prng, 3) == 0 ? "unfused" : "flash",
-                 0.125 * (double)sp_prng_below(&prng, 9));
-        AUTO(sp_result) result;
-        evaluate(text, &result);
-        assert_true(result.peak_memory.known);
-    }
+    char text[TEXT];
+    const char *schedule = schedules[round % SCHEDULES];
+    bool many = strstr(schedule, "interleaved") != NULL;
+    bool v = strstr(schedule, "zb-v") != NULL;
+    snprintf(text, sizeof text,
+             "{'model': {'layers': 16, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'vocab': "
+             "32000, 'activation': '%s'}, 'cluster': 'h800-8', 'profile': 'h800', "
+             "'stack': {'name': 'ours', 'fused_swiglu': %s}, "
+             "'parallel': {'tp': 2, 'pp': 4, 'cp': %d, 'dp': 1, 'chunks_per_rank': %d}, "
+             "'schedule': %s, 'memory': {'recompute': '%s', 'attention': '%s', "
+             "'offload_ratio': %g}, "
+             "'workload': {'lengths': [8000, 4000, 7000, 6000, 100, 200, 5000, 3000], "
+             "'context': 8192, 'samples_per_batch': 8, 'batches': 2}}",
+             sp_prng_below(prng, 2) == 0 ? "swiglu" : "gelu",
+             sp_prng_below(prng, 2) == 0 ? "true" : "false", 1 + prng_below(prng, 2),
+             many || v ? 2 : 1, schedule, recompute[sp_prng_below(prng, 5)],
+             sp_prng_below(prng, 3) == 0 ? "unfused" : "flash",
+             0.125 * (double)sp_prng_below(prng, 9));
+    AUTO(sp_result) result;
+    evaluate(text, &result);
+    assert_true(result.peak_memory.known);
 }
 
 // Also of packs that are regrouped, with gradients apart or forwards that run again.

@@ -8,6 +8,9 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_batch_plan)
+OWNS(sp_planner)
+
 enum { BATCHES = 3, PER_BATCH = 5, THREADS = 4 };
 
 #define LENGTHS "[700, 90, 1024, 31, 512, 640, 640, 3, 1000, 77, 1024, 1024, 1, 2, 300]"
@@ -96,11 +99,11 @@ static void renumber(json_t *batch, json_int_t first)
 static void must_plan_as_evaluated(const char *text)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
+    OWNED(sp_planner) planner;
     make(text, &scenario, &planner);
     json_auto_t *expected = evaluated_document(&scenario);
     for (int b = 0; b < BATCHES; b++) {
-        sp_batch_plan *plan;
+        OWNED(sp_batch_plan) plan;
         must_succeed(plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, ERR));
         must_succeed(sp_plan_check(&plan->plan, "plan", ERR));
         json_auto_t *found = document_of(planner, plan);
@@ -111,9 +114,7 @@ static void must_plan_as_evaluated(const char *text)
             json_equal(json_object_get(expected, "scenario"), json_object_get(found, "scenario")));
         assert_true(plan->predicted_ms >= plan->lower_bound_ms && plan->lower_bound_ms > 0);
         assert_true(plan->peak_bytes > 0 && !plan->oom);
-        sp_batch_plan_free(plan);
     }
-    sp_planner_free(planner);
 }
 
 TEST(same_plans_as_an_evaluation)
@@ -134,12 +135,12 @@ TEST(each_plan_has_its_own_warnings)
     static const int64_t uneven[] = {101, 203};
     static const int64_t even[] = {104, 208};
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
+    OWNED(sp_planner) planner;
     make(TINY_MODEL "'parallel': {'cp': 2}, 'memory': {'offload_ratio': 0.5}, 'workload': "
                     "{'context': 512, 'lengths': [1]}}",
          &scenario, &planner);
     for (int i = 0; i < 4; i++) {
-        sp_batch_plan *plan;
+        OWNED(sp_batch_plan) plan;
         must_succeed(plan_of(planner, i % 2 == 0 ? uneven : even, 2, &plan, ERR));
         int64_t computed = 0;
         int idle = 0;
@@ -152,9 +153,7 @@ TEST(each_plan_has_its_own_warnings)
             idle += strstr(plan->warnings.text[w], "nothing is offloaded") != NULL;
         }
         assert_int_equal(idle, 1);
-        sp_batch_plan_free(plan);
     }
-    sp_planner_free(planner);
 }
 
 // Frameworks that run as many micro-batches on each rank lack some where rows do not divide by dp.
@@ -170,8 +169,8 @@ TEST(uneven_rows_are_told_where_the_framework_cannot_run_them)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[1024];
         AUTO(sp_scenario) scenario;
-        sp_planner *planner = NULL;
-        sp_batch_plan *plan = NULL;
+        OWNED(sp_planner) planner = NULL;
+        OWNED(sp_batch_plan) plan = NULL;
         bool told = false;
         snprintf(text, sizeof text,
                  TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'stack': '%s', "
@@ -184,8 +183,6 @@ TEST(uneven_rows_are_told_where_the_framework_cannot_run_them)
             told = told || strstr(sp_batch_plan_warning(plan, w), "more micro-batches") != NULL;
         }
         assert_int_equal(told, cases[i].told);
-        sp_batch_plan_free(plan);
-        sp_planner_free(planner);
     }
 }
 
@@ -194,8 +191,8 @@ TEST(repeats_are_said_of_a_plan_that_is_read)
 {
     static const int64_t tokens[] = {1916, 8523, 6806, 19047};
     AUTO(sp_scenario) scenario, read;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     AUTO(sp_plan_file) plans;
     AUTO(sp_result) result;
     make("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
@@ -222,8 +219,6 @@ TEST(repeats_are_said_of_a_plan_that_is_read)
         again = again || strcmp(result.warnings.text[i], said) == 0;
     }
     assert_true(again);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }
 
 // However long the choices before took, which planners on other threads share.
@@ -257,8 +252,8 @@ TEST(each_batch_has_the_whole_limit)
 TEST(text_reads_back)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     AUTO(sp_plan_file) file;
     make(LIST_SCENARIO("ffd"), &scenario, &planner);
     must_succeed(plan_of(planner, list, PER_BATCH, &plan, ERR));
@@ -267,8 +262,6 @@ TEST(text_reads_back)
     assert_int_equal(file.count, 1);
     assert_int_equal(file.batches[0].count, PER_BATCH);
     assert_memory_equal(file.batches[0].tokens, list, PER_BATCH * sizeof list[0]);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }
 
 // ---- lengths ----
@@ -285,8 +278,8 @@ static void refused(sp_planner *planner, const int64_t *tokens, size_t count, co
 TEST(bad_lengths_are_refused)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     make(SHORT_SCENARIO(""), &scenario, &planner);
     refused(planner, (int64_t[]){5, 0}, 2,
             "batch: sample 1: expected a length from 1 to 2147483647, got 0");
@@ -299,15 +292,13 @@ TEST(bad_lengths_are_refused)
             "batch: no sample is left: all 2 are longer than the context of 100");
     // And the planner goes on.
     must_succeed(plan_of(planner, (int64_t[]){100}, 1, &plan, ERR));
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }
 
 TEST(over_length)
 {
     static const int64_t tokens[] = {7, 101, 100, 2000, 8};
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
+    OWNED(sp_planner) planner;
     sp_batch_plan *plan;
 
     make(SHORT_SCENARIO(""), &scenario, &planner);
@@ -333,7 +324,6 @@ TEST(over_length)
     make(SHORT_SCENARIO(""), &scenario, &planner);
     scenario.workload.over_length = SP_OVER_ERROR;
     refused(planner, tokens, 5, "batch: sample 1: 101 tokens are more than the context of 100");
-    sp_planner_free(planner);
 }
 
 // Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
@@ -342,8 +332,8 @@ TEST(delayed_are_named_by_id)
 {
     static const int64_t tokens[] = {101, 7, 500, 90, 95, 8};
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     make(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {'lengths': [5], "
                     "'context': 100}, 'strategy': {'kind': 'balanced', 'outlier_tokens': 60}}",
          &scenario, &planner);
@@ -355,20 +345,17 @@ TEST(delayed_are_named_by_id)
     assert_int_equal(json_array_size(delayed), 2);
     assert_int_equal(json_integer_value(json_array_get(delayed, 0)), 3);
     assert_int_equal(json_integer_value(json_array_get(delayed, 1)), 4);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }
 
 TEST(uniform_costs_are_refused)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
+    OWNED(sp_planner) planner;
     must_succeed(run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
                           "{'microbatches': 2}}",
                           &scenario, ERR));
     assert_int_equal(sp_planner_new(&scenario, &planner, ERR), SP_ERR_CONTENT);
     assert_null(planner);
-    sp_planner_free(planner);
 }
 
 // Its scenario as the file of it, as text, and as read by the caller: the same plans. What cannot
@@ -387,7 +374,7 @@ TEST(a_planner_opens_its_scenario)
     must_succeed(sp_planner_open("a text", text, overrides, 2, &planners[2], ERR));
     json_t *plans[3];
     for (int i = 0; i < 3; i++) {
-        sp_batch_plan *plan;
+        OWNED(sp_batch_plan) plan;
         must_succeed(plan_of(planners[i], list, BATCHES * PER_BATCH, &plan, ERR));
         assert_null(sp_batch_plan_warning(plan, -1));
         assert_null(sp_batch_plan_warning(plan, plan->warnings.count));
@@ -397,7 +384,6 @@ TEST(a_planner_opens_its_scenario)
         assert_true(json_equal(stated, json_object_get(plans[i], "scenario")));
         assert_true(json_equal(plans[i], plans[0]));
         sp_batch_plan_text_free(resolved);
-        sp_batch_plan_free(plan);
     }
     for (int i = 0; i < 3; i++) {
         json_decref(plans[i]);
@@ -418,14 +404,12 @@ TEST(a_planner_opens_its_scenario)
 TEST(out_of_memory_is_said)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     make(SHORT_SCENARIO("}, 'memory': {'limit_gib': 0.001953125"), &scenario, &planner);
     must_succeed(plan_of(planner, list + 1, 1, &plan, ERR));
     assert_true(plan->oom && plan->peak_bytes > plan->memory_limit_bytes);
     assert_int_equal(plan->memory_limit_bytes, 2 << 20);
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }
 
 #define SHORT_OF_MEMORY                                                                     \
@@ -444,7 +428,7 @@ TEST(out_of_memory_has_its_reason_and_settings)
 {
     static const int64_t tokens[] = {65536, 1000};
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
+    OWNED(sp_planner) planner;
     sp_batch_plan *plan;
     sp_plan_file file;
     make(SHORT_OF_MEMORY, &scenario, &planner);
@@ -481,7 +465,6 @@ TEST(out_of_memory_has_its_reason_and_settings)
         snprintf(first, sizeof first, "%.*s", (int)told, plan->reason);
         sp_batch_plan_free(plan);
     }
-    sp_planner_free(planner);
 }
 
 // ---- threads ----
@@ -495,19 +478,17 @@ typedef struct thread_run {
 static void *plan_all(void *context)
 {
     thread_run *t = context;
-    sp_planner *planner = NULL;
+    OWNED(sp_planner) planner = NULL;
     if (sp_planner_new(t->scenario, &planner, NULL) != SP_OK) {
         return NULL;
     }
     for (int b = 0; b < BATCHES; b++) {
-        sp_batch_plan *plan = NULL;
+        OWNED(sp_batch_plan) plan = NULL;
         size_t bytes = 0;
         if (sp_plan_batch(planner, list + b * PER_BATCH, PER_BATCH, &plan, NULL) == SP_OK) {
             sp_batch_plan_text(planner, plan, &t->text[b], &bytes, NULL);
         }
-        sp_batch_plan_free(plan);
     }
-    sp_planner_free(planner);
     return NULL;
 }
 
@@ -541,8 +522,8 @@ TEST(planners_share_a_scenario)
 TEST(scenario_rules)
 {
     AUTO(sp_scenario) scenario;
-    sp_planner *planner;
-    sp_batch_plan *plan;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
     make(SHORT_SCENARIO(""), &scenario, &planner);
     must_succeed(plan_of(planner, (int64_t[]){60, 40, 100}, 3, &plan, ERR));
     must_succeed(sp_plan_check_scenario(&plan->plan, 0, &scenario, "p", ERR));
@@ -569,6 +550,4 @@ TEST(scenario_rules)
               "sample, got 1 samples left out");
     plan->packing.dropped = NULL;
     plan->packing.dropped_count = 0;
-    sp_batch_plan_free(plan);
-    sp_planner_free(planner);
 }

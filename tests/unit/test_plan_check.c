@@ -40,7 +40,7 @@ static void add_packs(sp_pack_list *list, const char *text)
     while (*at != '\0') {
         int first = (int)strtol(at, &at, 10);
         int count = *at == 'x' ? (int)strtol(at + 1, &at, 10) : 1;
-        assert_true(sp_pack_list_begin(list, 0, 1));
+        sp_pack_list_begin(list, 0, 1);
         list->packs[list->count - 1].dp_first = first;
         list->packs[list->count - 1].dp_count = count;
         while (*at == ' ') {
@@ -351,7 +351,7 @@ TEST(asks_for_no_memory_that_actions_do_not_justify)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 60000};
     AUTO(sp_packing) packing;
     AUTO(sp_plan) plan;
-    assert_int_equal(uniform_packing(&packing, 1, 40000, NULL), SP_OK);
+    uniform_packing(&packing, 1, 40000);
     sp_plan_init(&plan, &layout, &packing);
     expect(&plan, "stage dp 0 pp 0: ");
 }

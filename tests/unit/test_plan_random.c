@@ -118,16 +118,13 @@ static bool rules_hold(const random_plan *r, int dp_rank, int pp_rank)
     return holds;
 }
 
-TEST(accepts_random_plans)
+TEST_ROUNDS(accepts_random_plans, 21, 2000)
 {
-    sp_prng prng = prng_seeded(21);
-    for (int round = 0; round < 2000; round++) {
-        AUTO(random_plan) r;
-        random_plan_make(&prng, 3, 2, &r);
-        sp_error_clear(ERR);
-        must_hold(sp_plan_check(&r.plan, "random", ERR) == SP_OK, "round %d: %s", round,
-                  ERR->message[0]);
-    }
+    AUTO(random_plan) r;
+    random_plan_make(prng, 3, 2, &r);
+    sp_error_clear(ERR);
+    must_hold(sp_plan_check(&r.plan, "random", ERR) == SP_OK, "round %d: %s", round,
+              ERR->message[0]);
 }
 
 // Moves single actions of random plans; the checker must agree with the wording of the rules.
@@ -162,27 +159,23 @@ TEST(agrees_with_the_rules_on_moved_actions)
 }
 
 // No action can stand twice, and none but R can be left out alone; O without its L is lost too.
-TEST(refuses_lost_and_doubled_actions)
+TEST_ROUNDS(refuses_lost_and_doubled_actions, 23, 1000)
 {
-    sp_prng prng = prng_seeded(23);
-    for (int round = 0; round < 1000; round++) {
-        AUTO(random_plan) r;
-        random_plan_make(&prng, 2, 2, &r);
-        sp_stage_plan *stage = sp_plan_stage(&r.plan, 0, 0);
-        if (stage->count > 0) {
-            size_t i = (size_t)prng_below(&prng, (int)stage->count);
-            sp_action action = stage->actions[i];
-            sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk, action.pack);
+    AUTO(random_plan) r;
+    random_plan_make(prng, 2, 2, &r);
+    sp_stage_plan *stage = sp_plan_stage(&r.plan, 0, 0);
+    if (stage->count > 0) {
+        size_t i = (size_t)prng_below(prng, (int)stage->count);
+        sp_action action = stage->actions[i];
+        sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk, action.pack);
+        assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_ERR_CONTENT);
+        stage->count--;
+        memmove(&stage->actions[i], &stage->actions[i + 1], (stage->count - 1 - i) * sizeof action);
+        stage->count--;
+        if (action.kind == SP_ACTION_R) {
+            assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_OK);
+        } else {
             assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_ERR_CONTENT);
-            stage->count--;
-            memmove(&stage->actions[i], &stage->actions[i + 1],
-                    (stage->count - 1 - i) * sizeof action);
-            stage->count--;
-            if (action.kind == SP_ACTION_R) {
-                assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_OK);
-            } else {
-                assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_ERR_CONTENT);
-            }
         }
     }
 }

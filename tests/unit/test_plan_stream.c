@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "experiments/stream/plan_stream.h"
-#include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -61,7 +60,7 @@ TEST(lines_of_any_cut)
     static const char text[] = "one\n\ntwo\r\n three\nlast";
     for (size_t most = 1; most < sizeof text + 2; most++) {
         cut_text from;
-        stream_lines lines;
+        AUTO(stream_lines) lines;
         stream_lines_init(&lines, source_of(&from, text, sizeof text - 1, most), 0);
         expect_line(&lines, "one");
         expect_line(&lines, "");
@@ -71,7 +70,6 @@ TEST(lines_of_any_cut)
         assert_int_equal(lines.line, 5);
         expect_line(&lines, NULL);
         expect_line(&lines, NULL);
-        stream_lines_fini(&lines);
     }
 }
 
@@ -79,40 +77,35 @@ TEST(lines_of_any_cut)
 TEST(ends_of_texts)
 {
     cut_text from;
-    stream_lines lines;
+    AUTO(stream_lines) lines;
     stream_lines_init(&lines, source_of(&from, "", 0, 1), 0);
     expect_line(&lines, NULL);
     stream_lines_fini(&lines);
     stream_lines_init(&lines, source_of(&from, "a\n", 2, 9), 0);
     expect_line(&lines, "a");
     expect_line(&lines, NULL);
-    stream_lines_fini(&lines);
 }
 
 // Lines of ten megabytes, found again byte by byte.
 TEST(long_lines)
 {
     enum { LONG = 10 * 1000 * 1000 };
-    char *text = malloc(2 * LONG + 2);
-    assert_non_null(text);
+    AUTO_FREE char *text = sp_malloc(2 * LONG + 2);
     for (int i = 0; i < 2 * LONG + 2; i++) {
         text[i] = (char)('a' + i % 23);
     }
     text[LONG] = text[2 * LONG + 1] = '\n';
     cut_text from;
-    stream_lines lines;
+    AUTO(stream_lines) lines;
     stream_lines_init(&lines, source_of(&from, text, 2 * LONG + 2, 1 << 16), 0);
     for (int i = 0; i < 2; i++) {
-        char *line;
+        AUTO_FREE char *line;
         size_t bytes;
         must_succeed(stream_lines_next(&lines, &line, &bytes, ERR));
         assert_int_equal(bytes, LONG);
         assert_memory_equal(line, text + i * (LONG + 1), LONG);
-        sp_free(line);
     }
     expect_line(&lines, NULL);
-    stream_lines_fini(&lines);
-    free(text);
 }
 
 static void expect_error(stream_lines *lines, sp_status expected, const char *message)
@@ -128,7 +121,7 @@ static void expect_error(stream_lines *lines, sp_status expected, const char *me
 TEST(lines_over_the_limit)
 {
     cut_text from;
-    stream_lines lines;
+    AUTO(stream_lines) lines;
     stream_lines_init(&lines, source_of(&from, "1234\n12345\n", 11, 3), 4);
     expect_line(&lines, "1234");
     expect_error(&lines, SP_ERR_LIMIT, "text:2: the line is longer than 4 bytes");
@@ -137,20 +130,18 @@ TEST(lines_over_the_limit)
     stream_lines_init(&lines, source_of(&from, "12345678", 8, 1), 4);
     expect_error(&lines, SP_ERR_LIMIT, "text:1: the line is longer than 4 bytes");
     assert_int_equal(from.at, 5);
-    stream_lines_fini(&lines);
 }
 
 TEST(read_errors)
 {
     cut_text from;
-    stream_lines lines;
+    AUTO(stream_lines) lines;
     stream_lines_init(&lines, source_of(&from, "12\n3", 4, 9), 0);
     from.fails = true;
     expect_line(&lines, "12");
     char message[80];
     snprintf(message, sizeof message, "text:2: cannot read: %s", strerror(EIO));
     expect_error(&lines, SP_ERR_IO, message);
-    stream_lines_fini(&lines);
 }
 
 // ---- lengths ----
@@ -159,13 +150,12 @@ TEST(arrays_of_lengths)
 {
     static const char *const good[] = {"[7,8]", " [ 7 ,\t8 ] \r", "[7.0, 8]"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        sp_lengths lengths;
+        AUTO(sp_lengths) lengths;
         must_succeed_for(good[i],
                          stream_read_lengths(good[i], strlen(good[i]), "s", 1, &lengths, ERR));
         assert_int_equal(lengths.count, 2);
         assert_int_equal(lengths.tokens[0], 7);
         assert_int_equal(lengths.tokens[1], 8);
-        sp_lengths_fini(&lengths);
     }
 }
 
@@ -232,8 +222,7 @@ static sp_status collect(void *context, const stream_answer *answer, sp_error *e
     if (c->count == c->fails_at) {
         return sp_error_set(err, SP_ERR_IO, "the sink is full");
     }
-    c->all = realloc(c->all, c->bytes + answer->bytes + 1);
-    assert_non_null(c->all);
+    c->all = sp_realloc(c->all, c->bytes + answer->bytes + 1);
     memcpy(c->all + c->bytes, answer->text, answer->bytes + 1);
     c->bytes += answer->bytes;
     return SP_OK;
@@ -256,7 +245,7 @@ static int input_of(const char *text, int *open_end)
 static sp_status stream_text(const char *text, int threads, int ahead, int *open_end, collected *c,
                              sp_error *err)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = threads, .ahead = ahead, .name = "s"};
     int fd = input_of(text, open_end);
@@ -265,7 +254,6 @@ static sp_status stream_text(const char *text, int threads, int ahead, int *open
     if (open_end != NULL) {
         close(*open_end);
     }
-    sp_scenario_fini(&scenario);
     return status;
 }
 
@@ -312,7 +300,6 @@ typedef struct told {
 static sp_status listen(void *context, const stream_answer *answer, sp_error *err)
 {
     told *t = context;
-    (void)err;
     t->oom += answer->oom;
     if (answer->settings[0] != '\0') {
         t->first = t->with_settings++ == 0 ? answer->line : t->first;
@@ -327,7 +314,7 @@ TEST(settings_are_told_once)
 {
     told first = {0};
     for (int threads = 1; threads <= 4; threads++) {
-        sp_scenario scenario;
+        AUTO(sp_scenario) scenario;
         told t = {0};
         must_succeed(run_read(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, "
                                          "'memory': {'limit_gib': 0.001}, 'workload': {'lengths': "
@@ -342,7 +329,6 @@ TEST(settings_are_told_once)
         first = threads == 1 ? t : first;
         assert_int_equal(t.first, first.first);
         assert_string_equal(t.settings, first.settings);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -401,7 +387,7 @@ TEST(empty_stream)
 
 TEST(stream_that_cannot_be_read)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     collected c = {0};
     must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = 2, .ahead = 3, .name = "s"};
@@ -412,7 +398,6 @@ TEST(stream_that_cannot_be_read)
     snprintf(message, sizeof message, "s:1: cannot read: %s", strerror(EBADF));
     assert_string_equal(ERR->message[0], message);
     close(fd);
-    sp_scenario_fini(&scenario);
 }
 
 // A client that waits for each answer before it sends the next line gets it.
@@ -424,7 +409,6 @@ typedef struct client {
 static sp_status send_next(void *context, const stream_answer *answer, sp_error *err)
 {
     client *c = context;
-    (void)err;
     assert_int_equal(answer->line, c->sent);
     if (c->sent == 5) {
         close(c->to);
@@ -437,7 +421,7 @@ static sp_status send_next(void *context, const stream_answer *answer, sp_error 
 
 TEST(answers_come_at_once)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     client c = {.sent = 1};
     must_succeed(run_read(SCENARIO, &scenario, ERR));
     stream_options options = {.threads = 2, .ahead = 4, .name = "s"};
@@ -445,5 +429,4 @@ TEST(answers_come_at_once)
     must_succeed(stream_plans(&scenario, fd, &options, send_next, &c, ERR));
     assert_int_equal(c.sent, 5);
     close(fd);
-    sp_scenario_fini(&scenario);
 }

@@ -83,7 +83,7 @@ static void check_item(const sp_step_view *view, const sp_predecessors *predeces
 // From 0 to the makespan without a gap that no transfer fills, through predecessors.
 static void check_path(const sp_step_view *view, const sp_predecessors *predecessors, seen *s)
 {
-    sp_timeline_item *items;
+    AUTO_FREE sp_timeline_item *items;
     size_t count;
     sp_critical_path(predecessors, &items, &count);
     assert_true(count > 0);
@@ -97,13 +97,11 @@ static void check_path(const sp_step_view *view, const sp_predecessors *predeces
                          sp_timeline_item_span(view->timeline, items[i - 1]));
     }
     s->path = count;
-    sp_free(items);
 }
 
 static sp_status check_step(void *context, const sp_step_view *view, sp_error *err)
 {
     static const sp_timeline_list lists[] = {SP_LIST_ACTIONS, SP_LIST_COPIES, SP_LIST_SHARES};
-    (void)err;
     sp_predecessors *predecessors = sp_predecessors_new(view->timeline, view->costs);
     for (size_t r = 0; r < view->timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &view->timeline->ranks[r];
@@ -212,12 +210,11 @@ TEST(flows_are_explained)
 static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_error *err)
 {
     sp_structure *structure;
-    sp_critical_step *steps;
+    AUTO_FREE sp_critical_step *steps;
     sp_predecessors *predecessors;
-    sp_timeline_item *items;
+    AUTO_FREE sp_timeline_item *items;
     size_t step_count;
     size_t count;
-    (void)context;
     must_succeed(sp_structure_new(view->plan, view->costs, NULL, &structure, err));
     must_succeed(sp_structure_critical_path(structure, &steps, &step_count, err));
     predecessors = sp_predecessors_new(view->timeline, view->costs);
@@ -232,9 +229,7 @@ static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_
         assert_int_equal(span->start_ns, steps[i].start_ns);
         assert_int_equal(span->end_ns, steps[i].end_ns);
     }
-    sp_free(items);
     sp_predecessors_free(predecessors);
-    sp_free(steps);
     sp_structure_free(structure);
     return SP_OK;
 }

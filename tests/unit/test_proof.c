@@ -64,8 +64,8 @@ TEST(a_step_is_itself)
 static void differs(const subject *s, const sp_run_request *other)
 {
     AUTO(sp_proof) proof;
-    sp_run *own = host_run(&s->device, other);
-    sp_run *plain = host_run(&s->device, &s->step.request);
+    OWNED(sp_run) own = host_run(&s->device, other);
+    OWNED(sp_run) plain = host_run(&s->device, &s->step.request);
     must_succeed(sp_proof_compare(own, plain, NULL, SP_FP64, &proof, ERR));
     assert_false(proof.holds);
     const sp_proven_tensor *worst = &proof.tensors[proof.worst];
@@ -87,8 +87,6 @@ static void differs(const subject *s, const sp_run_request *other)
         assert_close(tensor->error, sqrt(difference) / sqrt(size), 1e-12);
         assert_close(tensor->largest, far / most, 1e-12);
     }
-    sp_run_free(own);
-    sp_run_free(plain);
 }
 
 TEST(other_steps_differ)
@@ -116,19 +114,17 @@ TEST(a_tensor_that_is_not_there)
     AUTO(subject) s;
     AUTO(sp_proof) proof;
     subject_make(&s);
-    sp_run *plain = host_run(&s.device, &s.step.request);
+    OWNED(sp_run) plain = host_run(&s.device, &s.step.request);
     sp_model small = s.model;
     small.layers = 3;
     sp_run_request request = s.step.request;
     request.model = &small;
-    sp_run *own = host_run(&s.device, &request);
+    OWNED(sp_run) own = host_run(&s.device, &request);
     must_succeed(sp_proof_compare(own, plain, NULL, SP_FP64, &proof, ERR));
     assert_false(proof.holds);
     assert_true(isinf(proof.tensors[proof.worst].error));
     assert_true(strstr(proof.tensors[proof.worst].name, "layers.3.") != NULL ||
                 strcmp(proof.tensors[proof.worst].name, "loss") == 0);
-    sp_run_free(own);
-    sp_run_free(plain);
 }
 
 // ---- the learning rate ----

@@ -124,9 +124,8 @@ static bool evaluates(const char *text, const sp_evaluate_options *options, scen
     status = status == SP_OK ? sp_evaluate_batches(&r->scenario, &r->batches, ERR) : status;
     status =
         status == SP_OK ? sp_evaluate(&r->scenario, &r->batches, options, &r->result, ERR) : status;
-    if (status != SP_OK && status != SP_ERR_CONTENT && status != SP_ERR_INFEASIBLE) {
-        fail_msg("%s: %s", text, ERR->message[0]);
-    }
+    must_hold(status == SP_OK || status == SP_ERR_CONTENT || status == SP_ERR_INFEASIBLE, "%s: %s",
+              text, ERR->message[0]);
     return status == SP_OK;
 }
 
@@ -136,10 +135,8 @@ static void bounds_hold(const char *text, const scenario_run *r)
     for (size_t b = 0; b < r->result.batch_count; b++) {
         const sp_batch_result *batch = &r->result.batches[b];
         double bound_ns = batch->facts.lower_bound_ns;
-        if (!(bound_ns > 0.0 && bound_ns <= (double)batch->iteration_ns)) {
-            fail_msg("bound %.3f above %lld ns: %s", bound_ns, (long long)batch->iteration_ns,
-                     text);
-        }
+        must_hold(bound_ns > 0.0 && bound_ns <= (double)batch->iteration_ns,
+                  "bound %.3f above %lld ns: %s", bound_ns, (long long)batch->iteration_ns, text);
     }
 }
 
@@ -152,13 +149,12 @@ TEST(any_scenario)
     int ran = 0;
     for (int round = 0; round < test_draws(ROUNDS); round++) {
         char text[RUN_TEXT];
-        scenario_run r = {0};
+        AUTO(scenario_run) r = {0};
         draw_text(&prng, text);
         if (evaluates(text, &run_verified, &r)) {
             bounds_hold(text, &r);
             ran++;
         }
-        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
@@ -215,13 +211,12 @@ TEST(any_scenario_over_shared_links)
     int ran = 0;
     for (int round = 0; round < test_draws(ROUNDS); round++) {
         char text[RUN_TEXT];
-        scenario_run r = {0};
+        AUTO(scenario_run) r = {0};
         draw_shared_text(&prng, text);
         if (evaluates(text, &run_verified, &r)) {
             bounds_hold(text, &r);
             ran++;
         }
-        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
@@ -249,7 +244,7 @@ TEST(no_faster_card_slows_these_plans)
     for (int c = 0; c < COUNT_OF(cases); c++) {
         int64_t last_ns = INT64_MAX;
         for (double gbit_per_s = 100.0; gbit_per_s < 1e4; gbit_per_s *= 1.5) {
-            scenario_run r;
+            AUTO(scenario_run) r;
             const char *text = json_text(
                 "{'model': {'layers': 16, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': "
                 "8000}, 'cluster': {'name': 'a100-8', 'nic_gbit_per_s': %g}, 'profile': "
@@ -260,11 +255,9 @@ TEST(no_faster_card_slows_these_plans)
                 gbit_per_s, cases[c]);
             run_good(text, &run_verified, &r);
             int64_t ns = r.result.batches[0].iteration_ns;
-            if (ns - last_ns > last_ns / 1000) {
-                fail_msg("%lld ns after %lld: %s", (long long)ns, (long long)last_ns, text);
-            }
+            must_hold(ns - last_ns <= last_ns / 1000, "%lld ns after %lld: %s", (long long)ns,
+                      (long long)last_ns, text);
             last_ns = ns;
-            scenario_run_fini(&r);
         }
     }
 }
@@ -315,12 +308,12 @@ TEST(any_scenario_in_little_memory)
     int bounded = 0;
     for (int round = 0; round < test_draws(ROUNDS); round++) {
         char text[RUN_TEXT];
-        scenario_run free = {0};
+        AUTO(scenario_run) free = {0};
         draw_busy_text(&prng, text);
         bool ran = evaluates(text, &plain, &free);
         assert_true(!ran || free.result.sum.bound_memory_ns == 0.0);
         for (int i = 0; ran && i < COUNT_OF(shares); i++) {
-            scenario_run r = {0};
+            AUTO(scenario_run) r = {0};
             must_succeed(run_read(text, &r.scenario, ERR));
             r.scenario.memory_limit_bytes =
                 free.result.peak_bytes - (int64_t)((1.0 - shares[i]) * room_bytes(&free.result));
@@ -333,9 +326,7 @@ TEST(any_scenario_in_little_memory)
                 assert_true(fits || r.result.sum.bound_memory_ns == 0.0);
             }
             sp_error_clear(ERR);
-            scenario_run_fini(&r);
         }
-        scenario_run_fini(&free);
     }
     print_message("%d steps fit, of %d memory moves the bound\n", fitted, bounded);
     assert_true(bounded > 0);
@@ -348,7 +339,7 @@ TEST(shares_of_a_head_bound_the_way_once)
     static const int pipelines[] = {2, 4, 8}, vocab[] = {32000, 128256};
     for (int p = 0; p < COUNT_OF(pipelines); p++) {
         for (int v = 0; v < COUNT_OF(vocab); v++) {
-            scenario_run r;
+            AUTO(scenario_run) r;
             const char *text = json_text(
                 "{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, 'vocab': "
                 "%d}, 'cluster': 'h800-8', 'profile': 'linear', 'parallel': {'tp': 8, 'pp': "
@@ -357,7 +348,6 @@ TEST(shares_of_a_head_bound_the_way_once)
                 vocab[v], pipelines[p]);
             run_good(text, &run_verified, &r);
             bounds_hold(text, &r);
-            scenario_run_fini(&r);
         }
     }
 }
@@ -387,9 +377,8 @@ TEST(no_rank_holds_less_than_nothing)
         "{'kind': 'chunkflow', 'slices': 2, 'retained_chunks': 1}, 'stack': {'name': 'ours', "
         "'tensors': 'explicit'}, "};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         const char *text = json_text("%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
         run_good(text, &run_verified, &r);
-        scenario_run_fini(&r);
     }
 }

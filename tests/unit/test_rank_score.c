@@ -1,7 +1,6 @@
 // The fast score of one rank's packs against the step that the engine simulates: the times of packs
 // are the same to the nanosecond, so only transfers, which the score takes to be linear in tokens,
 // tell them apart.
-#include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"

@@ -99,25 +99,22 @@ static double least_makespan(const drawn_batch *d, size_t i, double *load, int r
 
 // R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969),
 // Theorem 2: longest first takes at most 4/3 - 1/(3m) of the optimum, here by exhaustive search.
-TEST(within_grahams_bound)
+TEST_ROUNDS(within_grahams_bound, 5, 300)
 {
-    sp_prng prng = prng_seeded(5);
     static drawn_batch d;
-    for (int round = 0; round < 300; round++) {
-        int ranks = 1 + prng_below(&prng, 4);
-        draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), 20000);
-        AUTO(sp_i_rank_split) split;
-        make(&d, ranks, 8, 0.0, 0, &split);
-        assert_int_equal(split.count, ranks);
-        double longest_s = 0.0;
-        for (int g = 0; g < split.count; g++) {
-            longest_s = fmax(longest_s, split.groups[g].work_s);
-        }
-        double load[4] = {0};
-        double least_s = least_makespan(&d, 0, load, ranks, 1e30);
-        assert_true(longest_s >= least_s * (1.0 - 1e-9));
-        assert_true(longest_s <= least_s * (4.0 / 3.0 - 1.0 / (3.0 * ranks)) * (1.0 + 1e-9));
+    int ranks = 1 + prng_below(prng, 4);
+    draw(&d, prng, 1 + (size_t)sp_prng_below(prng, 8), 20000);
+    AUTO(sp_i_rank_split) split;
+    make(&d, ranks, 8, 0.0, 0, &split);
+    assert_int_equal(split.count, ranks);
+    double longest_s = 0.0;
+    for (int g = 0; g < split.count; g++) {
+        longest_s = fmax(longest_s, split.groups[g].work_s);
     }
+    double load[4] = {0};
+    double least_s = least_makespan(&d, 0, load, ranks, 1e30);
+    assert_true(longest_s >= least_s * (1.0 - 1e-9));
+    assert_true(longest_s <= least_s * (4.0 / 3.0 - 1.0 / (3.0 * ranks)) * (1.0 + 1e-9));
 }
 
 TEST(groups_are_aligned)

@@ -230,17 +230,16 @@ TEST(steps_are_slower_and_smaller_with_the_set)
     double hardware = 0.0;
     double gib = HUGE_VAL;
     for (size_t i = 0; i < sizeof growing / sizeof growing[0]; i++) {
-        char text[1024];
-        snprintf(text, sizeof text,
-                 "{'model': {'layers': 4, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
-                 "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, 'qk_rope_dim': 64, "
-                 "'v_head_dim': 128, 'vocab': 32000, 'experts': 64, 'experts_per_token': 6, "
-                 "'shared_ffn': 2816, 'layer_kinds': [{'layers': 1, 'ffn': 10944, 'experts': 0, "
-                 "'experts_per_token': 0, 'shared_ffn': 0}, {'layers': 3}]}, 'cluster': 'h100-8', "
-                 "'stack': 'megatron-core-2025', 'parallel': {'dp': 8, 'ep': 4}, "
-                 "'workload': {'uniform': 4096, 'samples_per_batch': 16}, 'memory': {'recompute': "
-                 "%s}}",
-                 growing[i]);
+        const char *text = json_text(
+            "{'model': {'layers': 4, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
+            "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, 'qk_rope_dim': 64, "
+            "'v_head_dim': 128, 'vocab': 32000, 'experts': 64, 'experts_per_token': 6, "
+            "'shared_ffn': 2816, 'layer_kinds': [{'layers': 1, 'ffn': 10944, 'experts': 0, "
+            "'experts_per_token': 0, 'shared_ffn': 0}, {'layers': 3}]}, 'cluster': 'h100-8', "
+            "'stack': 'megatron-core-2025', 'parallel': {'dp': 8, 'ep': 4}, "
+            "'workload': {'uniform': 4096, 'samples_per_batch': 16}, 'memory': {'recompute': "
+            "%s}}",
+            growing[i]);
         SCENARIO_RUN(r, text, &(sp_evaluate_options){0});
         double step_ms = r.result.iteration_ns / 1e6;
         double held = sp_gib_from_bytes(r.result.peak.of[SP_MEM_ACTIVATIONS]);
@@ -254,8 +253,7 @@ TEST(steps_are_slower_and_smaller_with_the_set)
 
 static void refused(const char *settings, const char *told)
 {
-    char text[1024];
-    snprintf(text, sizeof text, "{%s, 'cluster': 'h100-8'}", settings);
+    const char *text = json_text("{%s, 'cluster': 'h100-8'}", settings);
     run_refused(text, told);
 }
 

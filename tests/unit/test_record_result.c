@@ -6,9 +6,64 @@
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
-#include "tests/support/record_text.h"
 #include "tests/support/same_step.h"
 #include "tests/support/test_main.h"
+
+// Results of executions as documents, for tests of their readers.
+
+// The document of a plan with one batch and an empty scenario, the caller's.
+static json_t *record_plan(const sp_plan *plan)
+{
+    static const sp_plan_predictions none = {-1.0, -1.0};
+    AUTO_FREE char *text = NULL;
+    size_t bytes;
+    json_t *root = NULL;
+    json_auto_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
+    FILE *file = open_memstream(&text, &bytes);
+    must_succeed(sp_plan_json_begin(file, scenario, ERR));
+    must_succeed(sp_plan_json_batch(file, 0, plan, none, ERR));
+    must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
+    assert_int_equal(fclose(file), 0);
+    must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, ERR));
+    return root;
+}
+
+// Sets the value at a path of member names and indices ("batches.0.shown") to JSON text, or takes
+// it out where the text is NULL.
+static void record_edit(json_t *root, const char *path, const char *text)
+{
+    char parts[256];
+    char *rest = parts;
+    json_t *at = root;
+    snprintf(parts, sizeof parts, "%s", path);
+    for (char *dot = strchr(rest, '.'); dot != NULL; dot = strchr(rest, '.')) {
+        *dot = '\0';
+        at = json_is_array(at) ? json_array_get(at, strtoul(rest, NULL, 10))
+                               : json_object_get(at, rest);
+        assert_non_null(at);
+        rest = dot + 1;
+    }
+    json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    assert_true(text == NULL || value != NULL);
+    if (json_is_array(at)) {
+        size_t index = strtoul(rest, NULL, 10);
+        assert_int_equal(
+            value != NULL ? json_array_set_new(at, index, value) : json_array_remove(at, index), 0);
+    } else {
+        assert_int_equal(
+            value != NULL ? json_object_set_new(at, rest, value) : json_object_del(at, rest), 0);
+    }
+}
+
+// Is `part` in one of the messages?
+static void record_must_say(const sp_error *err, const char *part)
+{
+    bool said = false;
+    for (int i = 0; i < err->count; i++) {
+        said = said || strstr(err->message[i], part) != NULL;
+    }
+    must_hold(said, "expected '%s', got '%s'", part, err->count > 0 ? err->message[0] : "nothing");
+}
 
 static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
                                  const sp_memory_options *memory)
@@ -21,10 +76,9 @@ static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
 static void read_back(const json_t *document, const sp_layout *layout, sp_result_file *file)
 {
     json_t *root = NULL;
-    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    AUTO_FREE char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
     must_succeed(sp_json_read_text(text, strlen(text), "result", &root, ERR));
     must_succeed(sp_result_json_read(root, "result", layout, file, ERR));
-    free(text);
 }
 
 static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *b)
@@ -47,7 +101,7 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
 {
     AUTO(sp_result_file) result;
     const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
-    sp_run *run = host_run(device, run_request);
+    OWNED(sp_run) run = host_run(device, run_request);
     json_auto_t *plan = record_plan(run_request->plan);
     json_auto_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
     sp_result_document_add(document, run);
@@ -77,7 +131,6 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
         const sp_rank_timeline *rank = &batch->step.timeline.ranks[r];
         beside += rank->copy_count + rank->share_count;
     }
-    sp_run_free(run);
     return beside;
 }
 
@@ -133,11 +186,10 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
         random_plan_fini(r);
     }
     const sp_run_request run_request = request_of(&r->plan, &model, &memory);
-    sp_run *run = host_run(device, &run_request);
+    OWNED(sp_run) run = host_run(device, &run_request);
     json_auto_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
     sp_result_document_add(document, run);
-    sp_run_free(run);
     return document;
 }
 

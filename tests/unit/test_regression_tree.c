@@ -110,38 +110,32 @@ static double greedy_error(const sp_sample *samples, size_t count, size_t least,
            greedy_error(part[1], n[1], least, depth - 1);
 }
 
-TEST(all_cuts_leave_the_error_of_a_greedy_search)
+TEST_ROUNDS(all_cuts_leave_the_error_of_a_greedy_search, 6, ROUNDS)
 {
-    sp_prng prng = prng_seeded(6);
-    for (int round = 0; round < ROUNDS; round++) {
-        sp_sample samples[MOST];
-        sp_bins bins;
-        size_t least = 1 + (size_t)prng_below(&prng, 5);
-        size_t count = draw(&prng, samples);
-        sp_bins_fit(samples, count, least, &bins);
-        assert_within(error_of_bins(samples, count, &bins), greedy_error(samples, count, least, 3),
-                      1e-6);
-    }
+    sp_sample samples[MOST];
+    sp_bins bins;
+    size_t least = 1 + (size_t)prng_below(prng, 5);
+    size_t count = draw(prng, samples);
+    sp_bins_fit(samples, count, least, &bins);
+    assert_within(error_of_bins(samples, count, &bins), greedy_error(samples, count, least, 3),
+                  1e-6);
 }
 
-TEST(bins_hold_enough_and_ascend)
+TEST_ROUNDS(bins_hold_enough_and_ascend, 7, ROUNDS)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < ROUNDS; round++) {
-        sp_sample samples[MOST];
-        sp_bins bins;
-        size_t held[SP_BINS] = {0};
-        size_t least = 1 + (size_t)prng_below(&prng, 9);
-        size_t count = draw(&prng, samples);
-        sp_bins_fit(samples, count, least, &bins);
-        assert_true(bins.count >= 1 && bins.count <= SP_BINS);
-        for (size_t i = 0; i < count; i++) {
-            held[sp_bin_of(&bins, samples[i].x)]++;
-        }
-        for (int b = 0; b < bins.count; b++) {
-            assert_true(bins.count == 1 || held[b] >= least);
-            assert_true(b == 0 || b == bins.count - 1 || bins.above[b] > bins.above[b - 1]);
-        }
+    sp_sample samples[MOST];
+    sp_bins bins;
+    size_t held[SP_BINS] = {0};
+    size_t least = 1 + (size_t)prng_below(prng, 9);
+    size_t count = draw(prng, samples);
+    sp_bins_fit(samples, count, least, &bins);
+    assert_true(bins.count >= 1 && bins.count <= SP_BINS);
+    for (size_t i = 0; i < count; i++) {
+        held[sp_bin_of(&bins, samples[i].x)]++;
+    }
+    for (int b = 0; b < bins.count; b++) {
+        assert_true(bins.count == 1 || held[b] >= least);
+        assert_true(b == 0 || b == bins.count - 1 || bins.above[b] > bins.above[b - 1]);
     }
 }
 

@@ -54,35 +54,31 @@ static double least_cost(const double *surplus, int ranks, int node_ranks, doubl
 }
 
 // No plan is cheaper, and every rank ends with none too many.
-TEST(greedy_is_optimal)
+TEST_ROUNDS(greedy_is_optimal, 23, test_draws(60))
 {
-    sp_prng prng = prng_seeded(23);
-    for (int round = 0; round < test_draws(60); round++) {
-        double surplus[MOST_RANKS], left[MOST_RANKS];
-        sp_i_move moves[MOST_RANKS];
-        int ranks = 2 + prng_below(&prng, MOST_RANKS - 1);
-        int node_ranks = 1 + prng_below(&prng, ranks);
-        double inside = (double)sp_prng_below(&prng, 5);
-        double outside = inside + (double)sp_prng_below(&prng, 10);
-        random_surplus(&prng, ranks, surplus);
-        memcpy(left, surplus, sizeof left);
-        int count = sp_i_remap(left, ranks, node_ranks, moves);
-        assert_in_range(count, 0, ranks);
-        double cost = 0.0;
-        memcpy(left, surplus, sizeof left);
-        for (int i = 0; i < count; i++) {
-            assert_true(moves[i].tokens > 0.0);
-            assert_true(surplus[moves[i].from] > 0.0 && surplus[moves[i].to] < 0.0);
-            left[moves[i].from] -= moves[i].tokens;
-            left[moves[i].to] += moves[i].tokens;
-            cost +=
-                moves[i].tokens * cost_of(moves[i].from, moves[i].to, node_ranks, inside, outside);
-        }
-        for (int r = 0; r < ranks; r++) {
-            assert_true(fabs(left[r]) < 1e-9);
-        }
-        assert_close(cost, least_cost(surplus, ranks, node_ranks, inside, outside), 1e-9);
+    double surplus[MOST_RANKS], left[MOST_RANKS];
+    sp_i_move moves[MOST_RANKS];
+    int ranks = 2 + prng_below(prng, MOST_RANKS - 1);
+    int node_ranks = 1 + prng_below(prng, ranks);
+    double inside = (double)sp_prng_below(prng, 5);
+    double outside = inside + (double)sp_prng_below(prng, 10);
+    random_surplus(prng, ranks, surplus);
+    memcpy(left, surplus, sizeof left);
+    int count = sp_i_remap(left, ranks, node_ranks, moves);
+    assert_in_range(count, 0, ranks);
+    double cost = 0.0;
+    memcpy(left, surplus, sizeof left);
+    for (int i = 0; i < count; i++) {
+        assert_true(moves[i].tokens > 0.0);
+        assert_true(surplus[moves[i].from] > 0.0 && surplus[moves[i].to] < 0.0);
+        left[moves[i].from] -= moves[i].tokens;
+        left[moves[i].to] += moves[i].tokens;
+        cost += moves[i].tokens * cost_of(moves[i].from, moves[i].to, node_ranks, inside, outside);
     }
+    for (int r = 0; r < ranks; r++) {
+        assert_true(fabs(left[r]) < 1e-9);
+    }
+    assert_close(cost, least_cost(surplus, ranks, node_ranks, inside, outside), 1e-9);
 }
 
 // Two nodes of four ranks with two NICs of 100 bytes/s: a GPU has half of one.
@@ -192,7 +188,7 @@ static double pack_s(bench *b, const int32_t *zones)
 {
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, &b->batch, 16);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 16));
+    sp_pack_list_begin(&packing.forward, 0, 16);
     for (size_t i = 0; i < b->batch.count; i++) {
         sp_i_add_sample(&packing, (int32_t)i);
         packing.forward.slices[i].zone = zones[i];
@@ -210,7 +206,9 @@ TEST(packs_in_a_row)
     sp_packing_init(&packing, &b.batch, 16);
     for (int i = 0; i < 16; i++) {
         b.tokens[i] = 4096;
-        assert_true(i % 4 != 0 || sp_pack_list_begin(&packing.forward, 0, 16));
+        if (i % 4 == 0) {
+            sp_pack_list_begin(&packing.forward, 0, 16);
+        }
         sp_i_add_sample(&packing, i);
         packing.forward.slices[i].zone = i < 8 ? 0 : sp_zone_of(i % 4, 1);
     }
@@ -242,7 +240,7 @@ TEST(one_sample_for_each_rank)
     double own_s = pack_s(&b, own);
     double all_s = pack_s(&b, all);
     sp_pack_list alone = {0};
-    assert_true(sp_pack_list_begin(&alone, 0, 1));
+    sp_pack_list_begin(&alone, 0, 1);
     sp_pack_list_add(&alone, (sp_slice){.tokens = 4096, .computed_tokens = 4096}, true);
     assert_close(own_s, sp_cost_model_pack_s(&b.cost, &alone, &alone.packs[0]), 1e-9);
     assert_true(own_s < all_s);
@@ -323,8 +321,7 @@ TEST(bytes_of_remapping)
     for (int nics = 1; nics <= 4; nics += 3) {
         static bench b;
         int32_t near[16], far[16];
-        char stack[32];
-        snprintf(stack, sizeof stack, ", 'cp_ring_nics': %d", nics);
+        const char *stack = json_text(", 'cp_ring_nics': %d", nics);
         bench_init(&b, stack);
         assert_int_equal(b.scenario.memory.recompute, SP_RECOMPUTE_NONE);
         for (int i = 0; i < 16; i++) {

@@ -28,8 +28,7 @@ static char *page_text(const made *m)
     assert_non_null(file);
     must_succeed(report_page_write(file, &m->page, ERR));
     long bytes = ftell(file);
-    char *text = malloc((size_t)bytes + 1);
-    assert_non_null(text);
+    char *text = sp_malloc((size_t)bytes + 1);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), (size_t)bytes);
     text[bytes] = '\0';
@@ -694,44 +693,41 @@ static bool is_beaten(const swept *points, const swept *point)
     return false;
 }
 
-TEST(of_many_points_the_best_are_kept)
+TEST_ROUNDS(of_many_points_the_best_are_kept, 11, 20)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 20; round++) {
-        static swept points[SWEPT_ROWS];
-        bool kept[SWEPT_ROWS] = {false};
-        json_auto_t *rows = json_array();
-        for (int i = 0; i < SWEPT_ROWS; i++) {
-            swept *p = &points[i];
-            *p = (swept){.context = 1024 << prng_below(&prng, 3),
-                         .ms = 100 + prng_below(&prng, 1000),
-                         .gib = 1 + prng_below(&prng, 90),
-                         .fits = prng_below(&prng, 4) > 0};
-            json_array_append_new(rows, json_pack("{s:{s:i, s:i}, s:s, s:i, s:i}", "point",
-                                                  "workload.context", p->context, "parallel.tp", i,
-                                                  "status", p->fits ? "ok" : "oom", "iteration_ms",
-                                                  p->ms, "peak_memory_gib", p->gib));
+    static swept points[SWEPT_ROWS];
+    bool kept[SWEPT_ROWS] = {false};
+    json_auto_t *rows = json_array();
+    for (int i = 0; i < SWEPT_ROWS; i++) {
+        swept *p = &points[i];
+        *p = (swept){.context = 1024 << prng_below(prng, 3),
+                     .ms = 100 + prng_below(prng, 1000),
+                     .gib = 1 + prng_below(prng, 90),
+                     .fits = prng_below(prng, 4) > 0};
+        json_array_append_new(rows, json_pack("{s:{s:i, s:i}, s:s, s:i, s:i}", "point",
+                                              "workload.context", p->context, "parallel.tp", i,
+                                              "status", p->fits ? "ok" : "oom", "iteration_ms",
+                                              p->ms, "peak_memory_gib", p->gib));
+    }
+    report_bound_rows(rows, KEPT_ROWS);
+    assert_int_equal(json_array_size(rows), KEPT_ROWS);
+    int last = -1;
+    for (size_t i = 0; i < KEPT_ROWS; i++) {
+        const json_t *point = json_object_get(json_array_get(rows, i), "point");
+        int at = (int)json_integer_value(json_object_get(point, "parallel.tp"));
+        assert_true(at > last); // in their order
+        assert_true(points[at].fits);
+        kept[at] = true;
+        last = at;
+    }
+    for (int i = 0; i < SWEPT_ROWS; i++) {
+        bool on_front = points[i].fits && !is_beaten(points, &points[i]);
+        for (int j = 0; j < i && on_front; j++) {
+            // Of equal points one is enough.
+            on_front = !points[j].fits || points[j].context != points[i].context ||
+                       points[j].ms != points[i].ms || points[j].gib != points[i].gib;
         }
-        report_bound_rows(rows, KEPT_ROWS);
-        assert_int_equal(json_array_size(rows), KEPT_ROWS);
-        int last = -1;
-        for (size_t i = 0; i < KEPT_ROWS; i++) {
-            const json_t *point = json_object_get(json_array_get(rows, i), "point");
-            int at = (int)json_integer_value(json_object_get(point, "parallel.tp"));
-            assert_true(at > last); // in their order
-            assert_true(points[at].fits);
-            kept[at] = true;
-            last = at;
-        }
-        for (int i = 0; i < SWEPT_ROWS; i++) {
-            bool on_front = points[i].fits && !is_beaten(points, &points[i]);
-            for (int j = 0; j < i && on_front; j++) {
-                // Of equal points one is enough.
-                on_front = !points[j].fits || points[j].context != points[i].context ||
-                           points[j].ms != points[i].ms || points[j].gib != points[i].gib;
-            }
-            assert_true(!on_front || kept[i]);
-        }
+        assert_true(!on_front || kept[i]);
     }
 }
 

@@ -2,7 +2,6 @@
 // result.h: over several batches ratios are of sums and memory is the maximum.
 #include "sim/metrics/result.h"
 
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "tests/support/test_main.h"
 

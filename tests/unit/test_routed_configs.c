@@ -388,13 +388,12 @@ TEST(keys_that_others_overrule_are_named)
 TEST(orders_that_do_not_repeat)
 {
     enum { LAYERS = 2 * SP_LAYER_RUNS + 1 };
-    char routed[600];
-    snprintf(routed, sizeof routed,
-             "{'model_type':'deepseek_v2','hidden_size':64,'num_hidden_layers':%d,"
-             "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
-             "'intermediate_size':128,'moe_intermediate_size':32,'first_k_dense_replace':1,"
-             "'moe_layer_freq':2}",
-             LAYERS);
+    const char *routed =
+        json_text("{'model_type':'deepseek_v2','hidden_size':64,'num_hidden_layers':%d,"
+                  "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
+                  "'intermediate_size':128,'moe_intermediate_size':32,'first_k_dense_replace':1,"
+                  "'moe_layer_freq':2}",
+                  LAYERS);
     json_t *roots[] = {
         json_document(routed),
         json_document("{'model_type':'qwen2','hidden_size':64,'num_hidden_layers':1,"

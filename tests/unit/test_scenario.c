@@ -5,6 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 #include "tests/support/scenario_fixture.h"
+#include "tests/support/scenario_run.h"
 
 // Is every value of `stated` in the other document, too?
 static bool says(const json_t *resolved, const json_t *stated)
@@ -207,12 +208,11 @@ TEST(existing_paths_beat_names)
         assert_string_equal(s.profile.name, "own");
         assert_int_equal(s.lengths.count, 2);
         // As resolved it is read the same, and overrides are relative to the working directory.
-        json_t *resolved = json_deep_copy(s.resolved);
+        json_auto_t *resolved = json_deep_copy(s.resolved);
         sp_scenario again;
         must_succeed(sp_scenario_from_json(resolved, "again.json", NULL, 0, &again, ERR));
         assert_true(json_equal(again.resolved, s.resolved));
         sp_scenario_fini(&again);
-        json_decref(resolved);
         sp_scenario_fini(&s);
     }
     assert_int_equal(chdir(".."), 0);
@@ -289,9 +289,8 @@ TEST(memory_limit)
         {"{'name': 'h100-8', 'memory_gib': 4}", "{}", 1.0, 3.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
-                 cases[i].cluster, cases[i].memory);
+        const char *text = json_text("{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
+                                     cases[i].cluster, cases[i].memory);
         FIXTURE_SCENARIO(s, text);
         assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
         assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
@@ -331,8 +330,7 @@ TEST(chunks)
         {"{'pp': 4, 'layers_per_chunk': 5, 'chunks_per_rank': 2}", 2, SP_SCHEDULE_INTERLEAVED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
+        const char *text = json_text("{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
         FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.layout.chunks, cases[i].chunks);
         assert_int_equal(s.schedule.kind, cases[i].kind);
@@ -367,8 +365,7 @@ TEST(default_batch_size)
          0, 60, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[300];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
+        const char *text = json_text("{'model': 'llama-13b', %s}", cases[i].rest);
         FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.workload.samples_assumed,
                          cases[i].samples == 512 && strstr(text, "samples_per_batch") == NULL);
@@ -492,25 +489,18 @@ TEST(order_of_a_strategy_is_not_given)
     sp_scenario_fini(&s);
 }
 
-static int64_t derived_int(const json_t *derived, const char *key)
-{
-    const json_t *value = json_object_get(derived, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
 TEST(derived_facts)
 {
     FIXTURE_SCENARIO(
         s, "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
     json_auto_t *derived = sp_scenario_derived(&s);
-    assert_int_equal(derived_int(derived, "ranks"), 24);
-    assert_int_equal(derived_int(derived, "nodes"), 3);
-    assert_int_equal(derived_int(derived, "gpus_per_node"), 8);
-    assert_int_equal(derived_int(derived, "virtual_stages"), 8);
-    assert_int_equal(derived_int(derived, "layers_per_chunk"), 5);
+    assert_int_equal(json_int(derived, "ranks"), 24);
+    assert_int_equal(json_int(derived, "nodes"), 3);
+    assert_int_equal(json_int(derived, "gpus_per_node"), 8);
+    assert_int_equal(json_int(derived, "virtual_stages"), 8);
+    assert_int_equal(json_int(derived, "layers_per_chunk"), 5);
     // 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
-    assert_int_equal(derived_int(derived, "parameters"), INT64_C(13015864320));
+    assert_int_equal(json_int(derived, "parameters"), INT64_C(13015864320));
 }
 
 // ---- the resolved document ----
@@ -580,7 +570,7 @@ TEST(what_nobody_stated_is_undone)
     fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'tp': 2}, 'stack': {'name': 'ours', "
                  "'cp_ring_nics': 2}, 'workload': {'uniform': 1024}}",
                  &s);
-    json_t *root = json_deep_copy(s.resolved);
+    json_auto_t *root = json_deep_copy(s.resolved);
     json_t *parallel = json_object_get(root, "parallel");
     assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 1);
     sp_i_scenario_undo_choices(root);
@@ -609,7 +599,6 @@ TEST(what_nobody_stated_is_undone)
     must_succeed(sp_scenario_override(root, "chosen.parallel.pp=3", ERR));
     must_fail_with(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR), SP_ERR_CONTENT,
                    "again.json: chosen.parallel: expected the value that a resolved document has");
-    json_decref(root);
     sp_scenario_fini(&s);
 }
 
@@ -661,36 +650,31 @@ TEST(round_trip_of_built_ins)
 {
     for (int m = 0; m < sp_model_builtin_count(); m++) {
         for (int c = 0; c < sp_cluster_builtin_count(); c++) {
-            char text[200];
-            snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
-                     sp_model_builtin_name(m), sp_cluster_builtin_name(c));
+            const char *text = json_text("{'model': '%s', 'cluster': '%s'}",
+                                         sp_model_builtin_name(m), sp_cluster_builtin_name(c));
             FIXTURE_SCENARIO(s, text);
             check_round_trip(&s);
         }
     }
 }
 
-TEST(round_trip_of_random_settings)
+TEST_ROUNDS(round_trip_of_random_settings, 20, 200)
 {
-    sp_prng prng = prng_seeded(20);
-    for (int i = 0; i < 200; i++) {
-        char text[700];
-        int pp = 1 << sp_prng_below(&prng, 3);
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-13b', 'cluster': {'name': 'c', 'profile': 'h100', "
-                 "'peak_tflops': %.17g, 'memory_gib': %.17g, 'hbm_gb_per_s': %.17g, "
-                 "'nvlink_gb_per_s': %.17g, 'nic_gbit_per_s': %.17g}, 'parallel': {'tp': %d, 'pp': "
-                 "%d, 'dp': %d, 'zero': %d}, 'memory': {'limit_gib': %.17g, 'offload_ratio': "
-                 "%.17g}, 'workload': {'uniform': %d, 'seed': %d}}",
-                 1.0 + 999.0 * sp_prng_uniform(&prng), 1.0 + 99.0 * sp_prng_uniform(&prng),
-                 1.0 + 9999.0 * sp_prng_uniform(&prng), 1.0 + 999.0 * sp_prng_uniform(&prng),
-                 1.0 + 999.0 * sp_prng_uniform(&prng), 1 << sp_prng_below(&prng, 4), pp,
-                 1 + prng_below(&prng, 9), prng_below(&prng, 4),
-                 1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
-                 1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
-        FIXTURE_SCENARIO(s, text);
-        check_round_trip(&s);
-    }
+    char text[700];
+    int pp = 1 << sp_prng_below(prng, 3);
+    snprintf(text, sizeof text,
+             "{'model': 'llama-13b', 'cluster': {'name': 'c', 'profile': 'h100', "
+             "'peak_tflops': %.17g, 'memory_gib': %.17g, 'hbm_gb_per_s': %.17g, "
+             "'nvlink_gb_per_s': %.17g, 'nic_gbit_per_s': %.17g}, 'parallel': {'tp': %d, 'pp': "
+             "%d, 'dp': %d, 'zero': %d}, 'memory': {'limit_gib': %.17g, 'offload_ratio': "
+             "%.17g}, 'workload': {'uniform': %d, 'seed': %d}}",
+             1.0 + 999.0 * sp_prng_uniform(prng), 1.0 + 99.0 * sp_prng_uniform(prng),
+             1.0 + 9999.0 * sp_prng_uniform(prng), 1.0 + 999.0 * sp_prng_uniform(prng),
+             1.0 + 999.0 * sp_prng_uniform(prng), 1 << sp_prng_below(prng, 4), pp,
+             1 + prng_below(prng, 9), prng_below(prng, 4), 1.0 + 99.0 * sp_prng_uniform(prng),
+             sp_prng_uniform(prng), 1 + prng_below(prng, 100000), prng_below(prng, 1000000));
+    FIXTURE_SCENARIO(s, text);
+    check_round_trip(&s);
 }
 
 // The resolved document can still be changed: its parts do not contradict each other.

@@ -323,9 +323,8 @@ TEST(lists_that_cannot_be_read)
                                         "'lengths.csv', 'column': 'yours'"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         AUTO(sp_scenario) s;
-        char text[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'workload': {'lengths': %s}}",
-                 lists[i]);
+        const char *text =
+            json_text("{'model': 'llama-13b', 'workload': {'lengths': %s}}", lists[i]);
         assert_int_equal(fixture_read(text, &s, ERR), SP_ERR_CONTENT);
         assert_int_equal(ERR->count, 1);
     }

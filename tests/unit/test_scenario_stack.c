@@ -387,7 +387,7 @@ TEST(each_switch_changes_the_prediction)
 }
 
 // Whatever else is on: what a stack hides makes no step slower, and no step beats its bound.
-TEST(hiding_never_slows_a_step)
+TEST_ROUNDS(hiding_never_slows_a_step, 61, 60)
 {
     static const char *const hiding[] = {
         "stack.hide_forward_gather=",  "stack.hide_forward_reduce=",
@@ -402,25 +402,22 @@ TEST(hiding_never_slows_a_step)
                                          "parallel.zero=3",
                                          "nodes=2"};
     enum { HIDING = sizeof hiding / sizeof hiding[0], OTHERS = sizeof others / sizeof others[0] };
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 60; round++) {
-        char texts[HIDING][48];
-        const char *overrides[HIDING + 1];
-        size_t flipped = (size_t)sp_prng_below(&prng, HIDING);
-        overrides[0] = others[sp_prng_below(&prng, OTHERS)];
-        for (size_t i = 0; i < HIDING; i++) {
-            bool on = i != flipped && sp_prng_below(&prng, 2) == 1;
-            snprintf(texts[i], sizeof texts[i], "%s%s", hiding[i], on ? "true" : "false");
-            overrides[i + 1] = texts[i];
-        }
-        prediction shown = predict(everything, overrides, HIDING + 1);
-        snprintf(texts[flipped], sizeof texts[flipped], "%strue", hiding[flipped]);
-        prediction hidden = predict(everything, overrides, HIDING + 1);
-        must_hold(hidden.iteration_ns <= shown.iteration_ns, "%s with %s: %.0f to %.0f ns",
-                  texts[flipped], overrides[0], shown.iteration_ns, hidden.iteration_ns);
-        assert_true(hidden.lower_bound_ms <= 1e-6 * hidden.iteration_ns * (1.0 + 1e-9));
-        assert_true(hidden.peak_bytes == shown.peak_bytes);
+    char texts[HIDING][48];
+    const char *overrides[HIDING + 1];
+    size_t flipped = (size_t)sp_prng_below(prng, HIDING);
+    overrides[0] = others[sp_prng_below(prng, OTHERS)];
+    for (size_t i = 0; i < HIDING; i++) {
+        bool on = i != flipped && sp_prng_below(prng, 2) == 1;
+        snprintf(texts[i], sizeof texts[i], "%s%s", hiding[i], on ? "true" : "false");
+        overrides[i + 1] = texts[i];
     }
+    prediction shown = predict(everything, overrides, HIDING + 1);
+    snprintf(texts[flipped], sizeof texts[flipped], "%strue", hiding[flipped]);
+    prediction hidden = predict(everything, overrides, HIDING + 1);
+    must_hold(hidden.iteration_ns <= shown.iteration_ns, "%s with %s: %.0f to %.0f ns",
+              texts[flipped], overrides[0], shown.iteration_ns, hidden.iteration_ns);
+    assert_true(hidden.lower_bound_ms <= 1e-6 * hidden.iteration_ns * (1.0 + 1e-9));
+    assert_true(hidden.peak_bytes == shown.peak_bytes);
 }
 
 // Stated switches that say nothing beside others, and what a named stack brings of them.
@@ -451,8 +448,7 @@ TEST(idle_switches)
     for (int i = 0; i < COUNT_OF(cases); i++) {
         sp_scenario s;
         sp_error_clear(ERR);
-        char text[256];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
+        const char *text = json_text("{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
         if (cases[i].message != NULL) {
             must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
         } else {
@@ -506,8 +502,7 @@ TEST(zero_groups_are_refused)
     for (int i = 0; i < COUNT_OF(cases); i++) {
         sp_scenario s;
         sp_error_clear(ERR);
-        char text[256];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].settings);
+        const char *text = json_text("{'model': 'llama-13b', %s}", cases[i].settings);
         if (cases[i].message != NULL) {
             must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
         } else {
@@ -694,9 +689,8 @@ TEST(trl_is_hf_trainer)
 // The stack that a scenario of 8 data-parallel ranks with that stage of ZeRO resolves.
 static sp_stack stack_with_zero(int zero, const char *stack)
 {
-    char text[256];
-    snprintf(text, sizeof text,
-             "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
+    const char *text = json_text(
+        "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
     FIXTURE_SCENARIO(s, text);
     return s.memory.stack;
 }

@@ -392,7 +392,7 @@ static void put_warnings(const sp_scenario *scenario, sp_run_kind run, json_t *r
 static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t **result,
                            sp_error *err)
 {
-    sp_batches batches = {0};
+    AUTO(sp_batches) batches = {0};
     sp_status status = SP_OK;
     if (kind == DECODE) {
         sp_decode_result decoded;
@@ -418,7 +418,6 @@ static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t
         status = sp_evaluate(scenario, &batches, &options, &made, err);
         *result = status == SP_OK ? sp_result_json(&made, true) : NULL;
     }
-    sp_batches_fini(&batches);
     return status;
 }
 
@@ -960,7 +959,7 @@ static void check_runs(int first, int count)
             const char *value = NULL;
             e.kind = layouts[l].kind;
             e.beside = layouts[l].beside;
-            json_t *one = e.none == NULL ? result_with(&e, e.one) : NULL;
+            json_auto_t *one = e.none == NULL ? result_with(&e, e.one) : NULL;
             if (e.none == NULL && strcmp(e.other, "*") != 0) {
                 failures += failures_of_words(&e, one, e.other);
             }
@@ -971,7 +970,6 @@ static void check_runs(int first, int count)
                     failures += failures_of_words(&e, one, written(setting, value));
                 }
             }
-            json_decref(one);
         }
     }
     remove_columns(folder);
@@ -1013,11 +1011,10 @@ TEST(batches_that_do_not_divide_are_said)
         const bool whole = i / 117 == 0;
         AUTO(sp_scenario) scenario;
         sp_warnings told = {.count = 0};
-        char text[512];
-        snprintf(text, sizeof text,
-                 "{'model':'llama-7b','parallel':{'dp':%d},'schedule':{'microbatch_samples':%d},"
-                 "'workload':{'context':512,'samples_per_batch':%d},'stack':'%s'}",
-                 dp, rows, samples, whole ? "megatron-core-2025" : "reference");
+        const char *text = json_text(
+            "{'model':'llama-7b','parallel':{'dp':%d},'schedule':{'microbatch_samples':%d},"
+            "'workload':{'context':512,'samples_per_batch':%d},'stack':'%s'}",
+            dp, rows, samples, whole ? "megatron-core-2025" : "reference");
         json_auto_t *root = json_document(text);
         must_succeed(sp_scenario_from_json(root, "test.json", NULL, 0, &scenario, ERR));
         sp_warn_of_unused(&scenario, SP_RUN_STEP, &told);

@@ -1,7 +1,6 @@
 // The search for the shape of one rank's packs: more effort, more freedom and a warm start never
 // end worse; the switches bind it; it ends where that is enough; time that has run out leaves the
 // first shapes.
-#include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
@@ -88,32 +87,29 @@ static void assert_no_worse(const sp_i_best_shape *a, const sp_i_best_shape *b)
 
 // Without effort the first shapes are all there is. Regrouped backward packs come on top of the
 // best equal ones.
-TEST(more_search_is_no_worse)
+TEST_ROUNDS(more_search_is_no_worse, 113, 40)
 {
     static search_case c;
-    sp_prng prng = prng_seeded(113);
-    for (int round = 0; round < 40; round++) {
-        case_init(1 << sp_prng_below(&prng, 4), &c);
-        draw(&prng, &c);
-        sp_i_shape_search search = c.search;
-        search.split = round % 2 != 0;
-        sp_i_best_shape first, symmetric, asymmetric;
-        search.effort = 0;
-        run(&c, &search, false, &first);
-        search.effort = c.search.effort;
-        run(&c, &search, false, &symmetric);
-        c.asymmetric = true;
-        run(&c, &search, false, &asymmetric);
-        c.asymmetric = false;
-        assert_false(first.shape.regrouped || symmetric.shape.regrouped);
-        assert_no_worse(&symmetric, &first);
-        assert_no_worse(&asymmetric, &symmetric);
-        sp_i_best_shape warm = symmetric;
-        search.effort = 4000;
-        run(&c, &search, true, &warm);
-        assert_no_worse(&warm, &symmetric);
-        case_fini(&c);
-    }
+    case_init(1 << sp_prng_below(prng, 4), &c);
+    draw(prng, &c);
+    sp_i_shape_search search = c.search;
+    search.split = round % 2 != 0;
+    sp_i_best_shape first, symmetric, asymmetric;
+    search.effort = 0;
+    run(&c, &search, false, &first);
+    search.effort = c.search.effort;
+    run(&c, &search, false, &symmetric);
+    c.asymmetric = true;
+    run(&c, &search, false, &asymmetric);
+    c.asymmetric = false;
+    assert_false(first.shape.regrouped || symmetric.shape.regrouped);
+    assert_no_worse(&symmetric, &first);
+    assert_no_worse(&asymmetric, &symmetric);
+    sp_i_best_shape warm = symmetric;
+    search.effort = 4000;
+    run(&c, &search, true, &warm);
+    assert_no_worse(&warm, &symmetric);
+    case_fini(&c);
 }
 
 // What is found is what was scored, and the same when it is searched again, by a scorer that has

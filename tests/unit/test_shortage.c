@@ -1,9 +1,7 @@
 // What a step out of memory would have needed: the bytes are those of a step of that sample alone,
 // the figure in the text is a limit that holds it, and the worst of all batches is named.
 #include <ctype.h>
-#include <math.h>
 
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
@@ -24,14 +22,13 @@ static sp_status find(void *context, const sp_step_view *view, sp_error *err)
 
 static sp_oom_diagnosis shortage_of(const char *text)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     asked a = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.observer = find, .observer_context = &a};
     must_succeed_for(text, run_read(text, &r.scenario, ERR));
     must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, ERR));
     must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
-    scenario_run_fini(&r);
     return a.shortage;
 }
 
@@ -109,15 +106,13 @@ TEST(bytes_are_those_of_the_sample_alone)
             assert_int_equal(shortage.id, 2);
             assert_int_equal(shortage.tokens, 9000);
             assert_int_equal(shortage.dp_count, 1);
-            scenario_run r;
+            AUTO(scenario_run) r;
             write_scenario(text, strategies[k].kind, strategies[k].more, &settings[s], "", ALONE);
             run_good(text, &run_verified, &r);
-            if (sp_bytes_total(&shortage.need) != r.result.peak_bytes) {
-                fail_msg("%lld bytes, alone %lld: %s", (long long)sp_bytes_total(&shortage.need),
-                         (long long)r.result.peak_bytes, text);
-            }
+            must_hold(sp_bytes_total(&shortage.need) == r.result.peak_bytes,
+                      "%lld bytes, alone %lld: %s", (long long)sp_bytes_total(&shortage.need),
+                      (long long)r.result.peak_bytes, text);
             assert_memory_equal(&shortage.need, &r.result.peak, sizeof r.result.peak);
-            scenario_run_fini(&r);
         }
     }
 }
@@ -126,14 +121,12 @@ TEST(bytes_are_those_of_the_sample_alone)
 TEST(bytes_of_merged_ranks)
 {
     for (int pp = 1; pp <= 4; pp *= 2) {
-        char parallel[64];
-        snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': %d", pp);
+        const char *parallel = json_text("'dp': 4, 'pp': %d", pp);
         const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.001"};
         char text[RUN_TEXT];
         int64_t bytes[3];
         for (int i = 0; i < 3; i++) {
-            char more[64];
-            snprintf(more, sizeof more, ", 'rank_tokens': %d", 9000 >> i);
+            const char *more = json_text(", 'rank_tokens': %d", 9000 >> i);
             scenario_run r;
             write_scenario(text, "bytescale", more, &s, "", ALONE);
             run_good(text, &run_verified, &r);
@@ -148,8 +141,7 @@ TEST(bytes_of_merged_ranks)
         }
         assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
         // With room for two ranks' share, two ranks are enough, and the first run knows it.
-        char limit[64];
-        snprintf(limit, sizeof limit, "'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
+        const char *limit = json_text("'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
         const setting enough = {parallel, "1f1b", limit};
         write_scenario(text, "packed", "", &enough, "", AMONG);
         sp_oom_diagnosis shortage = shortage_of(text);
@@ -168,19 +160,16 @@ TEST(advice_on_more_nodes)
     for (int i = 0; i < 2; i++) {
         char parallel[80];
         char text[RUN_TEXT];
-        scenario_run r;
+        AUTO(scenario_run) r;
         snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': 2}, 'network': {'detail': '%s'",
                  details[i]);
         const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.4"};
         write_scenario(text, "packed", "", &s, "", AMONG);
         run_good(text, &run_verified, &r);
         snprintf(said[i], sizeof said[i], "%s", r.result.oom_diagnosis);
-        scenario_run_fini(&r);
     }
     assert_string_equal(said[0], said[1]);
-    if (strstr(said[1], " on more GPUs") == NULL) {
-        fail_msg("%s", said[1]);
-    }
+    must_hold(strstr(said[1], " on more GPUs") != NULL, "%s", said[1]);
 }
 
 // ---- the text ----
@@ -188,9 +177,7 @@ TEST(advice_on_more_nodes)
 static double figure_after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
-    if (at == NULL) {
-        fail_msg("no '%s': %s", words, text);
-    }
+    must_hold(at != NULL, "no '%s': %s", words, text);
     return strtod(at + strlen(words), NULL);
 }
 
@@ -201,7 +188,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
                       char shortage[SP_WARNING_TEXT])
 {
     char text[RUN_TEXT], limit[64];
-    scenario_run r;
+    AUTO(scenario_run) r;
     snprintf(limit, sizeof limit, ", 'limit_gib': %.17g", limit_gib);
     write_scenario(text, kind, strcmp(kind, "balanced") == 0 ? ", 'outlier_queues': 0" : "", s,
                    limit, lengths);
@@ -219,7 +206,6 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
         assert_int_equal(warned, oom);
     }
     assert_int_equal(shortage[0] != '\0', oom);
-    scenario_run_fini(&r);
     return oom;
 }
 
@@ -474,10 +460,9 @@ static const char *next_setting(const char *at, json_t *root, double *gib)
 
 static void run_document(const json_t *root, scenario_run *r)
 {
-    char *text = json_dumps(root, 0);
+    AUTO_FREE char *text = json_dumps(root, 0);
     assert_non_null(text);
     run_good(text, &run_verified, r);
-    free(text);
 }
 
 // Takes every piece of advice: it fits, and needs what was said.
@@ -490,16 +475,13 @@ static void take_advice(const char *text, const char *said, advised *all)
         double gib = 0.0;
         json_t *root = json_document(text);
         at = next_setting(at, root, &gib);
-        if (at == NULL) {
-            fail_msg("cannot be read: %s", said);
-        }
+        must_hold(at != NULL, "cannot be read: %s", said);
         run_document(root, &r);
         // Rounded up, to two places where the limit is 10 GiB or more, else to three at least.
         double peak_gib = (double)r.result.peak_bytes / SP_GIB;
         double place = r.result.memory_limit_bytes >= (int64_t)10 << 30 ? 0.01001 : 0.001001;
-        if (sp_result_is_oom(&r.result) || gib < peak_gib || gib > peak_gib + place) {
-            fail_msg("%s: %s, then %.6f GiB", text, said, peak_gib);
-        }
+        must_hold(!sp_result_is_oom(&r.result) && gib >= peak_gib && gib <= peak_gib + place,
+                  "%s: %s, then %.6f GiB", text, said, peak_gib);
         all->fits++;
         scenario_run_fini(&r);
         json_decref(root);
@@ -516,8 +498,7 @@ TEST(advice_on_experts)
         "{'recompute': 'full', 'limit_gib': %.9f}, 'strategy': {'kind': 'packed'}, 'workload': "
         "{'uniform': 2048, 'samples_per_batch': 8}}";
     advised all = {0};
-    scenario_run r;
-    run_good(json_text(format, 100.0), &run_verified, &r);
+    SCENARIO_RUN(r, json_text(format, 100.0), &run_verified);
     double peak_gib = (double)r.result.peak_bytes / SP_GIB;
     scenario_run_fini(&r);
     const char *text = json_text(format, 0.7 * peak_gib);
@@ -525,7 +506,6 @@ TEST(advice_on_experts)
     assert_non_null(strstr(r.result.oom_diagnosis, "; the step fits with parallel.ep "));
     take_advice(text, r.result.oom_diagnosis, &all);
     assert_true(all.fits > 0);
-    scenario_run_fini(&r);
 }
 
 static void draw_scenario(sp_prng *prng, double limit_gib, char *text)
@@ -583,14 +563,13 @@ TEST(advice_holds_when_it_is_taken)
 TEST(what_was_not_tried_is_not_judged)
 {
     static const sp_evaluate_options none = {.no_causes = true};
-    scenario_run r;
-    run_good(TINY_MODEL "'cluster': 'h800-8', 'memory': {'limit_gib': 0.01}, 'workload': "
-                        "{'uniform': 4096, 'samples_per_batch': 2}}",
-             &none, &r);
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'cluster': 'h800-8', 'memory': {'limit_gib': 0.01}, 'workload': "
+                            "{'uniform': 4096, 'samples_per_batch': 2}}",
+                 &none);
     assert_non_null(strstr(r.result.oom_diagnosis, "the plan needs "));
     assert_null(strstr(r.result.oom_diagnosis, "fit"));
     assert_null(strstr(r.result.oom_diagnosis, "enough"));
-    scenario_run_fini(&r);
 }
 
 // ---- memory that is enough for small packs alone ----
@@ -647,20 +626,17 @@ TEST_OF_VALUES(small_packs_run_again_and_name_what_is_faster)
 // Where memory does not bind, nothing is tried or said.
 TEST(memory_that_is_enough_names_no_setting)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     run_short("64", "none", &r);
     assert_null(recompute_warning(&r.result));
-    scenario_run_fini(&r);
 }
 
 // A sample that no rank holds is looked at on all of 32,000, each of which waits for the others.
 TEST(a_sample_is_tried_on_many_ranks)
 {
-    scenario_run r;
-    run_good("{'model': 'llama-70b', 'cluster': 'h100-8', 'nodes': 4000}",
-             &(sp_evaluate_options){.no_bounds = true}, &r);
+    SCENARIO_RUN(r, "{'model': 'llama-70b', 'cluster': 'h100-8', 'nodes': 4000}",
+                 &(sp_evaluate_options){.no_bounds = true});
     assert_true(sp_result_is_oom(&r.result));
-    scenario_run_fini(&r);
 }
 
 // ---- the whole result ----
@@ -689,7 +665,7 @@ TEST(the_worst_batch_is_named)
                                           "[7000, 100, 9000, 200, 8000, 300]"};
     for (int i = 0; i < 3; i++) {
         char text[RUN_TEXT] = "";
-        scenario_run r;
+        AUTO(scenario_run) r;
         put_json(text,
                  TINY_MODEL "'cluster': 'h800-8', 'memory': {'limit_gib': 0.05}, 'workload': "
                             "{'lengths': %s, 'order': 'file', 'samples_per_batch': 2, 'batches': "
@@ -705,7 +681,6 @@ TEST(the_worst_batch_is_named)
         }
         assert_int_equal(found, 1);
         assert_non_null(strstr(r.result.oom_diagnosis, named));
-        scenario_run_fini(&r);
     }
 }
 
@@ -738,14 +713,15 @@ TEST(nothing_else_changes)
 TEST(logits_of_fsdp)
 {
     for (int samples = 5; samples <= 6; samples++) {
-        scenario_run r;
-        run_good(json_text("{'model': {'layers': 12, 'hidden': 768, 'ffn': 2048, 'heads': 12, "
-                           "'vocab': 128256}, 'cluster': {'name': 'h100-8', 'memory_gib': 95.04}, "
-                           "'stack': 'fsdp-2024', 'parallel': {'dp': 4, 'zero': 3}, 'schedule': "
-                           "{'microbatch_samples': %d}, 'workload': {'uniform': 8192, 'context': "
-                           "8192, 'samples_per_batch': %d}}",
-                           samples, 4 * samples),
-                 &(sp_evaluate_options){.allocator_peak = true}, &r);
+        SCENARIO_RUN(
+            r,
+            json_text("{'model': {'layers': 12, 'hidden': 768, 'ffn': 2048, 'heads': 12, "
+                      "'vocab': 128256}, 'cluster': {'name': 'h100-8', 'memory_gib': 95.04}, "
+                      "'stack': 'fsdp-2024', 'parallel': {'dp': 4, 'zero': 3}, 'schedule': "
+                      "{'microbatch_samples': %d}, 'workload': {'uniform': 8192, 'context': "
+                      "8192, 'samples_per_batch': %d}}",
+                      samples, 4 * samples),
+            &(sp_evaluate_options){.allocator_peak = true});
         double reserved_gib = sp_gib_from_bytes(r.result.reserved_peak_bytes);
         if (samples == 5) {
             assert_true(fabs(reserved_gib / 81.7 - 1.0) < 0.03);
@@ -754,7 +730,6 @@ TEST(logits_of_fsdp)
             assert_int_equal(sp_result_fits(&r.result), SP_FITS_NO);
             assert_non_null(strstr(r.result.oom_diagnosis, "where the GPU has 95.04"));
         }
-        scenario_run_fini(&r);
     }
 }
 
@@ -763,20 +738,20 @@ TEST(buckets_of_zero_2)
 {
     static const char *const stacks[] = {"", "'stack': 'hf-trainer', "};
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
-        scenario_run r;
-        run_good(json_text("{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, "
-                           "'vocab': 151936, 'qkv_bias': true}, 'cluster': {'name': 'a100-8', "
-                           "'memory_gib': 40}, %s'parallel': {'dp': 8, 'zero': 2}, 'workload': "
-                           "{'uniform': 512, 'context': 512, 'samples_per_batch': 8}}",
-                           stacks[i]),
-                 &(sp_evaluate_options){.no_causes = true}, &r);
+        SCENARIO_RUN(
+            r,
+            json_text("{'model': {'layers': 32, 'hidden': 4096, 'ffn': 11008, 'heads': 32, "
+                      "'vocab': 151936, 'qkv_bias': true}, 'cluster': {'name': 'a100-8', "
+                      "'memory_gib': 40}, %s'parallel': {'dp': 8, 'zero': 2}, 'workload': "
+                      "{'uniform': 512, 'context': 512, 'samples_per_batch': 8}}",
+                      stacks[i]),
+            &(sp_evaluate_options){.no_causes = true});
         double ranks = 8.0;
         double parameters = (double)sp_model_parameters(&r.scenario.model);
         double gradients =
             (2.0 + sp_stack_gradient_bytes(&r.scenario.memory.stack) / ranks) * parameters;
         assert_true(fabs((double)r.result.peak.of[SP_MEM_GRADIENTS] - gradients) < 4096.0);
         assert_true(sp_result_is_oom(&r.result));
-        scenario_run_fini(&r);
     }
 }
 

@@ -36,10 +36,9 @@ static size_t pack_of_last(const sp_pack_list *list, int32_t sample)
 static void check_sums(const sp_packing *packing, int cp)
 {
     const sp_pack_list *list = sp_packing_backward(packing);
-    sp_slice_sums *sums;
+    AUTO_FREE sp_slice_sums *sums;
     sp_slice_sums_make(packing, cp, &sums);
     AUTO_FREE int64_t *expected = sp_calloc(2 * list->count, sizeof *expected);
-    assert_non_null(expected);
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
         for (size_t i = 0; i < pack->slice_count; i++) {
@@ -54,7 +53,6 @@ static void check_sums(const sp_packing *packing, int cp)
         assert_int_equal(sums[k].begun_tokens, expected[2 * k]);
         assert_int_equal(sums[k].found_tokens, expected[2 * k + 1]);
     }
-    sp_free(sums);
 }
 
 static bool same_slices(const sp_packing *packing, const sp_pack *forward, const sp_pack *backward)
@@ -71,7 +69,7 @@ static bool same_slices(const sp_packing *packing, const sp_pack *forward, const
 // Returns how many backward packs are forward packs.
 static int check_same(const sp_packing *packing)
 {
-    int32_t *same;
+    AUTO_FREE int32_t *same;
     int count = 0;
     sp_same_packs(packing, &same);
     for (size_t b = 0; b < packing->backward.count; b++) {
@@ -84,7 +82,6 @@ static int check_same(const sp_packing *packing)
         assert_int_equal(same[b], expected);
         count += expected >= 0;
     }
-    sp_free(same);
     return count;
 }
 
@@ -114,10 +111,10 @@ TEST(by_hand)
     sp_packing_init(&packing, &batch, 1);
     for (int s = 0; s < 3; s++) {
         sp_slice slice = {.begin = 10 * s, .tokens = 10, .computed_tokens = 10};
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        sp_pack_list_begin(&packing.forward, 0, 1);
         sp_pack_list_add(&packing.forward, slice, s == 2);
     }
-    sp_slice_sums *sums;
+    AUTO_FREE sp_slice_sums *sums;
     sp_slice_sums_make(&packing, 4, &sums);
     assert_int_equal(sums[0].found_tokens, 12);
     assert_int_equal(sums[1].found_tokens, 12);
@@ -127,5 +124,4 @@ TEST(by_hand)
     packing.batch = NULL;
     sp_slice_sums_make(&packing, 4, &sums);
     assert_int_equal(sums[2].begun_tokens, 0);
-    sp_free(sums);
 }

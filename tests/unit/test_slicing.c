@@ -35,7 +35,7 @@ static void random_rows(sp_prng *prng, int dp, int64_t longest, bool padded, row
         }
         int rank = (int)(r->packing.forward.count % (size_t)dp);
         size_t row = r->packing.forward.count;
-        assert_true(sp_pack_list_begin(&r->packing.forward, rank, 1));
+        sp_pack_list_begin(&r->packing.forward, rank, 1);
         r->packing.forward.packs[row].gathers = row % 2 == 1;
         for (; i < end; i++) {
             sp_slice slice = {.sample = (int32_t)i,
@@ -111,39 +111,36 @@ static void assert_mirrored(const sp_packing *packing, int n)
 
 // Tokens, padding and causal pairs of every row stay what they were; without padding cut k lies at
 // floor(tokens * k / n).
-TEST(random_rows_of_equal_tokens)
+TEST_ROUNDS(random_rows_of_equal_tokens, 71, 300)
 {
-    sp_prng prng = prng_seeded(71);
-    for (int round = 0; round < 300; round++) {
-        rows r;
-        bool padded = sp_prng_below(&prng, 3) == 0;
-        int dp = 1 + prng_below(&prng, 3);
-        random_rows(&prng, dp, 300, padded, &r);
-        int64_t most = least_row(&r.packing) < 9 ? least_row(&r.packing) : 9;
-        int n = 1 + prng_below(&prng, (int)most);
-        size_t count = r.packing.forward.count;
-        sums before[MOST_SAMPLES];
-        for (size_t k = 0; k < count; k++) {
-            before[k] = sum_packs(&r.packing.forward, k, 1);
-        }
-        assert_int_equal(sp_slice_rows(&r.packing, n, SP_SLICE_TOKENS, NULL, "test", NULL), SP_OK);
-        assert_int_equal(r.packing.forward.count, count * (size_t)n);
-        for (size_t k = 0; k < count; k++) {
-            sums after = sum_packs(&r.packing.forward, k * (size_t)n, (size_t)n);
-            assert_memory_equal(&after, &before[k], sizeof after);
-            for (int s = 0; s < n && !padded; s++) {
-                assert_int_equal(r.packing.forward.packs[k * (size_t)n + (size_t)s].computed,
-                                 after.tokens * (s + 1) / n - after.tokens * s / n);
-            }
-        }
-        if (n > 1) {
-            assert_mirrored(&r.packing, n);
-        } else {
-            assert_int_equal(r.packing.backward.count, 0);
-        }
-        assert_schedulable(&r.packing, dp);
-        sp_packing_fini(&r.packing);
+    rows r;
+    bool padded = sp_prng_below(prng, 3) == 0;
+    int dp = 1 + prng_below(prng, 3);
+    random_rows(prng, dp, 300, padded, &r);
+    int64_t most = least_row(&r.packing) < 9 ? least_row(&r.packing) : 9;
+    int n = 1 + prng_below(prng, (int)most);
+    size_t count = r.packing.forward.count;
+    sums before[MOST_SAMPLES];
+    for (size_t k = 0; k < count; k++) {
+        before[k] = sum_packs(&r.packing.forward, k, 1);
     }
+    assert_int_equal(sp_slice_rows(&r.packing, n, SP_SLICE_TOKENS, NULL, "test", NULL), SP_OK);
+    assert_int_equal(r.packing.forward.count, count * (size_t)n);
+    for (size_t k = 0; k < count; k++) {
+        sums after = sum_packs(&r.packing.forward, k * (size_t)n, (size_t)n);
+        assert_memory_equal(&after, &before[k], sizeof after);
+        for (int s = 0; s < n && !padded; s++) {
+            assert_int_equal(r.packing.forward.packs[k * (size_t)n + (size_t)s].computed,
+                             after.tokens * (s + 1) / n - after.tokens * s / n);
+        }
+    }
+    if (n > 1) {
+        assert_mirrored(&r.packing, n);
+    } else {
+        assert_int_equal(r.packing.backward.count, 0);
+    }
+    assert_schedulable(&r.packing, dp);
+    sp_packing_fini(&r.packing);
 }
 
 static void one_row(const int64_t *tokens, const int64_t *computed, size_t count, rows *r)
@@ -151,7 +148,7 @@ static void one_row(const int64_t *tokens, const int64_t *computed, size_t count
     *r = (rows){0};
     r->batch = (sp_batch){.ids = r->ids, .tokens = r->tokens, .count = count};
     sp_packing_init(&r->packing, &r->batch, 1);
-    assert_true(sp_pack_list_begin(&r->packing.forward, 0, 1));
+    sp_pack_list_begin(&r->packing.forward, 0, 1);
     for (size_t i = 0; i < count; i++) {
         r->tokens[i] = tokens[i];
         sp_slice slice = {
@@ -190,33 +187,30 @@ TEST(equal_flops_solve_the_quadratic)
 
 // Rows of several samples: the FLOPs of each slice are the share of the row up to one token at
 // either cut.
-TEST(equal_flops_of_random_rows)
+TEST_ROUNDS(equal_flops_of_random_rows, 72, 100)
 {
     sp_model model;
     assert_int_equal(sp_model_builtin("llama-7b", &model, NULL), SP_OK);
     double a = sp_model_layer_linear_flops_per_token(&model);
     double d = sp_model_attention_flops_per_pair(&model);
-    sp_prng prng = prng_seeded(72);
-    for (int round = 0; round < 100; round++) {
-        rows r;
-        random_rows(&prng, 2, 60000, false, &r);
-        int64_t least = least_row(&r.packing);
-        // Shares of more than a few tokens: no cut is moved to give each slice a token.
-        int n = least > 3000 ? 8 : 1;
-        size_t count = r.packing.forward.count;
-        assert_int_equal(sp_slice_rows(&r.packing, n, SP_SLICE_FLOPS, &model, "test", NULL), SP_OK);
-        for (size_t k = 0; k < count && n > 1; k++) {
-            const sp_pack *packs = &r.packing.forward.packs[k * (size_t)n];
-            sums row = sum_packs(&r.packing.forward, k * (size_t)n, (size_t)n);
-            double whole = a * (double)row.tokens + 0.5 * d * (double)row.pairs2;
-            for (int s = 0; s < n; s++) {
-                double flops = a * (double)packs[s].tokens + 0.5 * d * (double)packs[s].pairs2;
-                assert_within(flops, whole / n, 2.0 * (a + d * 60000.0));
-            }
+    rows r;
+    random_rows(prng, 2, 60000, false, &r);
+    int64_t least = least_row(&r.packing);
+    // Shares of more than a few tokens: no cut is moved to give each slice a token.
+    int n = least > 3000 ? 8 : 1;
+    size_t count = r.packing.forward.count;
+    assert_int_equal(sp_slice_rows(&r.packing, n, SP_SLICE_FLOPS, &model, "test", NULL), SP_OK);
+    for (size_t k = 0; k < count && n > 1; k++) {
+        const sp_pack *packs = &r.packing.forward.packs[k * (size_t)n];
+        sums row = sum_packs(&r.packing.forward, k * (size_t)n, (size_t)n);
+        double whole = a * (double)row.tokens + 0.5 * d * (double)row.pairs2;
+        for (int s = 0; s < n; s++) {
+            double flops = a * (double)packs[s].tokens + 0.5 * d * (double)packs[s].pairs2;
+            assert_within(flops, whole / n, 2.0 * (a + d * 60000.0));
         }
-        assert_schedulable(&r.packing, 2);
-        sp_packing_fini(&r.packing);
     }
+    assert_schedulable(&r.packing, 2);
+    sp_packing_fini(&r.packing);
 }
 
 // Padding stays with the last token of its sample: cuts inside it move to its end, and every slice
@@ -324,39 +318,36 @@ static void assert_consistent(const sp_terapipe_problem *p, const sp_terapipe_sl
     assert_int_equal(slices->total_ns, sum + (p->stages - 1) * longest);
 }
 
-TEST(terapipe_against_exhaustive_search)
+TEST_ROUNDS(terapipe_against_exhaustive_search, 73, 400)
 {
-    sp_prng prng = prng_seeded(73);
-    for (int round = 0; round < 400; round++) {
-        quadratic q = {.fixed_ns = (int64_t)sp_prng_below(&prng, 500),
-                       .token_ns = 1 + (int64_t)sp_prng_below(&prng, 20),
-                       .pair_ns = (int64_t)sp_prng_below(&prng, 4)};
-        table t = {.granularity = 1 + (int64_t)sp_prng_below(&prng, 8)};
-        for (int i = 0; i < 16; i++) {
-            for (int j = 0; j < 16; j++) {
-                t.ns[i][j] = (int64_t)sp_prng_below(&prng, 1000);
-            }
+    quadratic q = {.fixed_ns = (int64_t)sp_prng_below(prng, 500),
+                   .token_ns = 1 + (int64_t)sp_prng_below(prng, 20),
+                   .pair_ns = (int64_t)sp_prng_below(prng, 4)};
+    table t = {.granularity = 1 + (int64_t)sp_prng_below(prng, 8)};
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < 16; j++) {
+            t.ns[i][j] = (int64_t)sp_prng_below(prng, 1000);
         }
-        bool smooth = sp_prng_below(&prng, 2) == 0;
-        sp_terapipe_problem p = {
-            .tokens = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(11 * t.granularity)),
-            .granularity = t.granularity,
-            .stages = 1 + prng_below(&prng, 12),
-            .time = smooth ? quadratic_ns : table_ns,
-            .context = smooth ? (const void *)&q : (const void *)&t};
-        int64_t best = exhaustive(&p);
-        AUTO(sp_terapipe_slices) slices;
-        sp_terapipe_slices_find(&p, &slices);
-        assert_consistent(&p, &slices);
-        assert_int_equal(slices.total_ns, best);
-        sp_terapipe_slices_fini(&slices);
-        // The coarser search stays within its bound.
-        p.tolerance_ns = (int64_t)sp_prng_below(&prng, 100);
-        sp_terapipe_slices_find(&p, &slices);
-        assert_consistent(&p, &slices);
-        assert_true(slices.total_ns >= best);
-        assert_true(slices.total_ns <= best + (p.stages - 1) * p.tolerance_ns);
     }
+    bool smooth = sp_prng_below(prng, 2) == 0;
+    sp_terapipe_problem p = {.tokens =
+                                 1 + (int64_t)sp_prng_below(prng, (uint64_t)(11 * t.granularity)),
+                             .granularity = t.granularity,
+                             .stages = 1 + prng_below(prng, 12),
+                             .time = smooth ? quadratic_ns : table_ns,
+                             .context = smooth ? (const void *)&q : (const void *)&t};
+    int64_t best = exhaustive(&p);
+    AUTO(sp_terapipe_slices) slices;
+    sp_terapipe_slices_find(&p, &slices);
+    assert_consistent(&p, &slices);
+    assert_int_equal(slices.total_ns, best);
+    sp_terapipe_slices_fini(&slices);
+    // The coarser search stays within its bound.
+    p.tolerance_ns = (int64_t)sp_prng_below(prng, 100);
+    sp_terapipe_slices_find(&p, &slices);
+    assert_consistent(&p, &slices);
+    assert_true(slices.total_ns >= best);
+    assert_true(slices.total_ns <= best + (p.stages - 1) * p.tolerance_ns);
 }
 
 // TeraPipe, section 3.3: with attention the slices get shorter towards the end, so that none is
@@ -390,7 +381,6 @@ TEST(terapipe_slices_shrink)
 // 7 ns a pack, 1 ns a token and a hundredth of the pairs.
 static int64_t counted_ns(void *context, const sp_pack_list *list)
 {
-    (void)context;
     return 7 + list->packs[0].computed + list->packs[0].pairs2 / 200;
 }
 

@@ -7,7 +7,6 @@
 // Counts slices with zones of the last step, and holds that all of a sample have one.
 static sp_status count_zones(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     size_t *zones = context;
     const sp_pack_list *lists[] = {&view->plan->packing->forward, &view->plan->packing->backward};
     *zones = 0;
@@ -66,8 +65,7 @@ TEST_OF_VALUES(no_slower_than_its_parts)
         const char *more = scenario_of(&prng, pp);
         int start_ms = starts_ms[prng_below(&prng, 5)];
         for (int k = 0; k < 3; k++) {
-            char strategy[64];
-            snprintf(strategy, sizeof strategy, "'%s', 'group_start_ms': %d", kinds[k], start_ms);
+            const char *strategy = json_text("'%s', 'group_start_ms': %d", kinds[k], start_ms);
             ms[k] = iteration_ms(strategy, more, &zones);
         }
         assert_true(ms[0] <= ms[1] * (1.0 + 1e-9));

@@ -328,27 +328,23 @@ static sp_stack random_stack(sp_prng *prng)
     return stack;
 }
 
-TEST(document_reads_back)
+TEST_ROUNDS(document_reads_back, 23, 500)
 {
-    sp_prng prng = prng_seeded(23);
-    for (int round = 0; round < 500; round++) {
-        sp_stack stack = random_stack(&prng);
-        json_auto_t *json = sp_stack_to_json(&stack);
-        assert_non_null(json);
-        sp_stack named;
-        assert_true(sp_stack_builtin(stack.name, &named));
-        int stated = (stack.cp_ring_nics > 0) +
-                     (named.blocking_launches != stack.blocking_launches) +
-                     (named.rooted_shares != stack.rooted_shares) +
-                     (named.padded_documents != stack.padded_documents) + stack.no_master_weights +
-                     stack.gathered_logits;
-        assert_int_equal(json_object_size(json), SWITCHES - 5 + 8 + stated);
-        AUTO_FREE char *text = json_dumps(json, 0);
-        assert_non_null(text);
-        sp_stack back = random_stack(&prng);
-        assert_true(read(text, &back));
-        assert_same(&back, &stack);
-    }
+    sp_stack stack = random_stack(prng);
+    json_auto_t *json = sp_stack_to_json(&stack);
+    assert_non_null(json);
+    sp_stack named;
+    assert_true(sp_stack_builtin(stack.name, &named));
+    int stated = (stack.cp_ring_nics > 0) + (named.blocking_launches != stack.blocking_launches) +
+                 (named.rooted_shares != stack.rooted_shares) +
+                 (named.padded_documents != stack.padded_documents) + stack.no_master_weights +
+                 stack.gathered_logits;
+    assert_int_equal(json_object_size(json), SWITCHES - 5 + 8 + stated);
+    AUTO_FREE char *text = json_dumps(json, 0);
+    assert_non_null(text);
+    sp_stack back = random_stack(prng);
+    assert_true(read(text, &back));
+    assert_same(&back, &stack);
 }
 
 static bool is_listed(const char *const *names, const char *word)

@@ -71,31 +71,27 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
     assert_int_equal(packing->backward.count, 0);
 }
 
-TEST(every_strategy_is_lossless)
+TEST_ROUNDS(every_strategy_is_lossless, 17, 100)
 {
-    sp_prng prng = prng_seeded(17);
     int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-    for (int round = 0; round < 100; round++) {
-        int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
-        int64_t rows = 1 + (int64_t)sp_prng_below(&prng, 4);
-        int dp = 1 + prng_below(&prng, 5);
-        sp_batch batch;
-        random_batch(&prng, context, &batch, ids, tokens);
-        for (int i = 0; row_strategies[i] != NULL; i++) {
-            AUTO(sp_packing) packing;
-            pack(row_strategies[i], rows, &batch, context, dp, &packing);
-            assert_lossless(&packing, &batch, rows * context);
-            sp_packing_fini(&packing);
-            // A stack that pads counts padded samples into rows of a multiple that holds the
-            // context.
-            const sp_padding padding = {.cp = 2 + prng_below(&prng, 7),
-                                        .each = 2 * (1 + prng_below(&prng, 2))};
-            const sp_batch padded = sp_batch_view(&batch, padding);
-            int64_t multiple = padding.cp * padding.each;
-            pack(row_strategies[i], rows, &padded, context, dp, &packing);
-            assert_lossless(&packing, &padded,
-                            rows * ((context + multiple - 1) / multiple * multiple));
-        }
+    int64_t context = 100 + (int64_t)sp_prng_below(prng, 3000);
+    int64_t rows = 1 + (int64_t)sp_prng_below(prng, 4);
+    int dp = 1 + prng_below(prng, 5);
+    sp_batch batch;
+    random_batch(prng, context, &batch, ids, tokens);
+    for (int i = 0; row_strategies[i] != NULL; i++) {
+        AUTO(sp_packing) packing;
+        pack(row_strategies[i], rows, &batch, context, dp, &packing);
+        assert_lossless(&packing, &batch, rows * context);
+        sp_packing_fini(&packing);
+        // A stack that pads counts padded samples into rows of a multiple that holds the
+        // context.
+        const sp_padding padding = {.cp = 2 + prng_below(prng, 7),
+                                    .each = 2 * (1 + prng_below(prng, 2))};
+        const sp_batch padded = sp_batch_view(&batch, padding);
+        int64_t multiple = padding.cp * padding.each;
+        pack(row_strategies[i], rows, &padded, context, dp, &packing);
+        assert_lossless(&packing, &padded, rows * ((context + multiple - 1) / multiple * multiple));
     }
 }
 
@@ -108,21 +104,18 @@ static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 
 // First-fit decreasing: at most 11/9 OPT + 6/9 (Dosa 2007) with OPT >= tokens / context; next-fit:
 // fewer than 2 OPT; padded: one row a sample.
-TEST(row_counts_within_bounds)
+TEST_ROUNDS(row_counts_within_bounds, 23, 200)
 {
-    sp_prng prng = prng_seeded(23);
     int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-    for (int round = 0; round < 200; round++) {
-        int64_t context = 100 + (int64_t)sp_prng_below(&prng, 3000);
-        sp_batch batch;
-        random_batch(&prng, context, &batch, ids, tokens);
-        size_t least = (size_t)((batch.total_tokens + context - 1) / context);
-        size_t packed = rows_of("packed", &batch, context);
-        size_t ffd = rows_of("ffd", &batch, context);
-        assert_true(packed >= least && packed <= 2 * least);
-        assert_true(ffd >= least && ffd <= packed);
-        assert_int_equal(rows_of("padded", &batch, context), batch.count);
-    }
+    int64_t context = 100 + (int64_t)sp_prng_below(prng, 3000);
+    sp_batch batch;
+    random_batch(prng, context, &batch, ids, tokens);
+    size_t least = (size_t)((batch.total_tokens + context - 1) / context);
+    size_t packed = rows_of("packed", &batch, context);
+    size_t ffd = rows_of("ffd", &batch, context);
+    assert_true(packed >= least && packed <= 2 * least);
+    assert_true(ffd >= least && ffd <= packed);
+    assert_int_equal(rows_of("padded", &batch, context), batch.count);
 }
 
 static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, int64_t *room,
@@ -149,20 +142,17 @@ static size_t exhaustive_rows(const int64_t *tokens, size_t n, int64_t context, 
 }
 
 // Tiny cases against the optimum by exhaustive search.
-TEST(ffd_against_optimum)
+TEST_ROUNDS(ffd_against_optimum, 29, 60)
 {
-    sp_prng prng = prng_seeded(29);
-    for (int round = 0; round < 60; round++) {
-        int64_t ids[7], tokens[7], room[8];
-        sp_batch batch = {.ids = ids, .tokens = tokens, .count = 7};
-        for (size_t i = 0; i < 7; i++) {
-            ids[i] = (int64_t)i;
-            tokens[i] = 1 + (int64_t)sp_prng_below(&prng, 60);
-        }
-        size_t optimum = exhaustive_rows(tokens, 7, 100, room, 0, 8);
-        size_t rows = rows_of("ffd", &batch, 100);
-        assert_true(rows >= optimum && 9 * rows <= 11 * optimum + 6);
+    int64_t ids[7], tokens[7], room[8];
+    sp_batch batch = {.ids = ids, .tokens = tokens, .count = 7};
+    for (size_t i = 0; i < 7; i++) {
+        ids[i] = (int64_t)i;
+        tokens[i] = 1 + (int64_t)sp_prng_below(prng, 60);
     }
+    size_t optimum = exhaustive_rows(tokens, 7, 100, room, 0, 8);
+    size_t rows = rows_of("ffd", &batch, 100);
+    assert_true(rows >= optimum && 9 * rows <= 11 * optimum + 6);
 }
 
 // Longest first, and the padding of a padded row: to the context, or to the micro-batch's longest.
@@ -203,7 +193,7 @@ TEST(samples_by_descending_length)
         static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
         sp_batch batch;
         random_batch(&prng, INT64_C(1) << bits, &batch, ids, tokens);
-        int32_t *order = sp_i_order_descending(&batch);
+        AUTO_FREE int32_t *order = sp_i_order_descending(&batch);
         unsigned char seen[MOST_SAMPLES] = {0};
         for (size_t i = 0; i < batch.count; i++) {
             assert_in_range(order[i], 0, batch.count - 1);
@@ -213,7 +203,6 @@ TEST(samples_by_descending_length)
             assert_true(before > tokens[order[i]] ||
                         (before == tokens[order[i]] && order[i - 1] < order[i]));
         }
-        sp_free(order);
     }
 }
 
@@ -226,30 +215,27 @@ TEST(unknown_strategy_gets_a_hint)
 
 // Packs are packed's, in front, less samples at their ends; those behind hold one sample each, and
 // there are as many for every rank unless all hold one.
-TEST(dp_balanced_gives_ranks_as_many_packs)
+TEST_ROUNDS(dp_balanced_gives_ranks_as_many_packs, 71, test_draws(64))
 {
-    sp_prng prng = prng_seeded(71);
-    for (int round = 0; round < test_draws(64); round++) {
-        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-        sp_batch batch;
-        AUTO(sp_packing) rows, packing;
-        int dp = 1 + prng_below(&prng, 9);
-        random_batch(&prng, 1000, &batch, ids, tokens);
-        pack("packed", 1, &batch, 1000, dp, &rows);
-        pack("dp-balanced", 1, &batch, 1000, dp, &packing);
-        assert_lossless(&packing, &batch, 1000);
-        size_t alone = 0;
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            alone += p->slice_count == 1;
-            assert_true(k < rows.forward.count || p->slice_count == 1);
-            assert_true(k >= rows.forward.count ||
-                        packing.forward.slices[p->first_slice].sample ==
-                            rows.forward.slices[rows.forward.packs[k].first_slice].sample);
-        }
-        assert_true(packing.forward.count % (size_t)dp == 0 || alone == packing.forward.count);
-        assert_true(packing.forward.count < rows.forward.count + (size_t)dp);
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    sp_batch batch;
+    AUTO(sp_packing) rows, packing;
+    int dp = 1 + prng_below(prng, 9);
+    random_batch(prng, 1000, &batch, ids, tokens);
+    pack("packed", 1, &batch, 1000, dp, &rows);
+    pack("dp-balanced", 1, &batch, 1000, dp, &packing);
+    assert_lossless(&packing, &batch, 1000);
+    size_t alone = 0;
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        alone += p->slice_count == 1;
+        assert_true(k < rows.forward.count || p->slice_count == 1);
+        assert_true(k >= rows.forward.count ||
+                    packing.forward.slices[p->first_slice].sample ==
+                        rows.forward.slices[rows.forward.packs[k].first_slice].sample);
     }
+    assert_true(packing.forward.count % (size_t)dp == 0 || alone == packing.forward.count);
+    assert_true(packing.forward.count < rows.forward.count + (size_t)dp);
 }
 
 static int64_t pack_tokens(const sp_packing *packing, size_t pack)
@@ -281,42 +267,39 @@ static double flops_of(const sp_model *model, int64_t tokens)
 
 // Ranks have as many samples, but for one, and as many packs; they differ by no more FLOPs than the
 // largest sample has, and so do the packs of a rank.
-TEST(kk_flops_levels_ranks_and_packs)
+TEST_ROUNDS(kk_flops_levels_ranks_and_packs, 72, test_draws(64))
 {
-    sp_prng prng = prng_seeded(72);
     sp_model model;
     must_succeed(sp_model_builtin("llama-7b", &model, ERR));
-    for (int round = 0; round < test_draws(64); round++) {
-        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-        double rank_flops[9] = {0.0}, least[9], most[9] = {0.0};
-        int samples[9] = {0};
-        sp_batch batch;
-        AUTO(sp_packing) packing;
-        int dp = 1 + prng_below(&prng, 9);
-        random_batch(&prng, 1000, &batch, ids, tokens);
-        pack("kk-flops", 1, &batch, 1000, dp, &packing);
-        assert_lossless(&packing, &batch, INT64_MAX);
-        int ranks = (int)batch.count < dp ? (int)batch.count : dp;
-        assert_int_equal(packing.forward.count % (size_t)ranks, 0);
-        double largest = flops_of(&model, sp_batch_longest(&batch));
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            double flops = 0.0;
-            for (size_t i = 0; i < p->slice_count; i++) {
-                flops += flops_of(&model, packing.forward.slices[p->first_slice + i].tokens);
-            }
-            least[p->dp_first] = k < (size_t)dp ? flops : fmin(least[p->dp_first], flops);
-            most[p->dp_first] = fmax(most[p->dp_first], flops);
-            rank_flops[p->dp_first] += flops;
-            samples[p->dp_first] += (int)p->slice_count;
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    double rank_flops[9] = {0.0}, least[9], most[9] = {0.0};
+    int samples[9] = {0};
+    sp_batch batch;
+    AUTO(sp_packing) packing;
+    int dp = 1 + prng_below(prng, 9);
+    random_batch(prng, 1000, &batch, ids, tokens);
+    pack("kk-flops", 1, &batch, 1000, dp, &packing);
+    assert_lossless(&packing, &batch, INT64_MAX);
+    int ranks = (int)batch.count < dp ? (int)batch.count : dp;
+    assert_int_equal(packing.forward.count % (size_t)ranks, 0);
+    double largest = flops_of(&model, sp_batch_longest(&batch));
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        double flops = 0.0;
+        for (size_t i = 0; i < p->slice_count; i++) {
+            flops += flops_of(&model, packing.forward.slices[p->first_slice + i].tokens);
         }
-        for (int r = 0; r < ranks; r++) {
-            assert_true(samples[r] == (int)batch.count / ranks ||
-                        samples[r] == (int)batch.count / ranks + 1);
-            assert_true(most[r] - least[r] <= largest * (1.0 + 1e-12));
-            for (int s = 0; s < ranks; s++) {
-                assert_true(rank_flops[r] - rank_flops[s] <= largest * (1.0 + 1e-12));
-            }
+        least[p->dp_first] = k < (size_t)dp ? flops : fmin(least[p->dp_first], flops);
+        most[p->dp_first] = fmax(most[p->dp_first], flops);
+        rank_flops[p->dp_first] += flops;
+        samples[p->dp_first] += (int)p->slice_count;
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_true(samples[r] == (int)batch.count / ranks ||
+                    samples[r] == (int)batch.count / ranks + 1);
+        assert_true(most[r] - least[r] <= largest * (1.0 + 1e-12));
+        for (int s = 0; s < ranks; s++) {
+            assert_true(rank_flops[r] - rank_flops[s] <= largest * (1.0 + 1e-12));
         }
     }
 }
@@ -326,55 +309,51 @@ TEST(kk_flops_levels_ranks_and_packs)
 // Whatever the lengths: every sample once and whole, packs within the budget, no rank with more
 // work than another by more than the largest sample, and as few packs as first fit leaves (no two
 // packs of a rank would fit one).
-TEST(odc_levels_ranks)
+TEST_ROUNDS(odc_levels_ranks, 73, test_draws(64))
 {
     static const char scenario[] =
         "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h100-8', 'parallel': {'dp': %d, 'zero': 3}, 'strategy': {'kind': 'odc', "
         "'rank_tokens': %d}, 'workload': {'lengths': [100], 'context': 1000}}";
-    sp_prng prng = prng_seeded(73);
-    for (int round = 0; round < test_draws(64); round++) {
-        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-        double work_s[9] = {0.0}, largest_s = 0.0;
-        int64_t last_two[9][2] = {{0}};
-        sp_batch batch;
-        AUTO(sp_scenario) read;
-        AUTO(sp_packing) packing;
-        AUTO(sp_cost_model) cost;
-        int dp = 1 + prng_below(&prng, 9);
-        int budget = 1000 + prng_below(&prng, 2000);
-        random_batch(&prng, 1000, &batch, ids, tokens);
-        must_succeed(run_read(json_text(scenario, dp, budget), &read, ERR));
-        must_succeed(sp_strategy_resolve(&read, false, ERR));
-        // One rank has nothing to read from others.
-        assert_true(read.memory.stack.one_sided == (dp > 1));
-        assert_true(dp == 1 || read.layout.lone_gathers);
-        must_succeed(sp_scenario_cost_model(&read, &cost, ERR));
-        sp_strategy_input input = {
-            .scenario = &read, .batch = &batch, .context = 1000, .cost = &cost};
-        must_succeed(sp_strategy_pack(sp_strategy_find("odc"), &input, &packing, ERR));
-        unsigned char seen[MOST_SAMPLES] = {0};
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            assert_true(p->computed <= budget && p->dp_count == 1);
-            last_two[p->dp_first][0] = last_two[p->dp_first][1];
-            last_two[p->dp_first][1] = p->computed;
-            assert_true(last_two[p->dp_first][0] == 0 ||
-                        last_two[p->dp_first][0] + p->computed > budget);
-            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
-                int32_t sample = packing.forward.slices[s].sample;
-                double sample_s = sp_cost_model_sample_work_s(&cost, tokens[sample]);
-                assert_int_equal(seen[sample]++, 0);
-                assert_int_equal(packing.forward.slices[s].tokens, tokens[sample]);
-                work_s[p->dp_first] += sample_s;
-                largest_s = sample_s > largest_s ? sample_s : largest_s;
-            }
+    int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+    double work_s[9] = {0.0}, largest_s = 0.0;
+    int64_t last_two[9][2] = {{0}};
+    sp_batch batch;
+    AUTO(sp_scenario) read;
+    AUTO(sp_packing) packing;
+    AUTO(sp_cost_model) cost;
+    int dp = 1 + prng_below(prng, 9);
+    int budget = 1000 + prng_below(prng, 2000);
+    random_batch(prng, 1000, &batch, ids, tokens);
+    must_succeed(run_read(json_text(scenario, dp, budget), &read, ERR));
+    must_succeed(sp_strategy_resolve(&read, false, ERR));
+    // One rank has nothing to read from others.
+    assert_true(read.memory.stack.one_sided == (dp > 1));
+    assert_true(dp == 1 || read.layout.lone_gathers);
+    must_succeed(sp_scenario_cost_model(&read, &cost, ERR));
+    sp_strategy_input input = {.scenario = &read, .batch = &batch, .context = 1000, .cost = &cost};
+    must_succeed(sp_strategy_pack(sp_strategy_find("odc"), &input, &packing, ERR));
+    unsigned char seen[MOST_SAMPLES] = {0};
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        assert_true(p->computed <= budget && p->dp_count == 1);
+        last_two[p->dp_first][0] = last_two[p->dp_first][1];
+        last_two[p->dp_first][1] = p->computed;
+        assert_true(last_two[p->dp_first][0] == 0 ||
+                    last_two[p->dp_first][0] + p->computed > budget);
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            int32_t sample = packing.forward.slices[s].sample;
+            double sample_s = sp_cost_model_sample_work_s(&cost, tokens[sample]);
+            assert_int_equal(seen[sample]++, 0);
+            assert_int_equal(packing.forward.slices[s].tokens, tokens[sample]);
+            work_s[p->dp_first] += sample_s;
+            largest_s = sample_s > largest_s ? sample_s : largest_s;
         }
-        assert_int_equal(packing.forward.slice_count, batch.count);
-        for (int a = 0; a < dp; a++) {
-            for (int b = 0; b < dp; b++) {
-                assert_true(work_s[a] - work_s[b] <= largest_s * (1.0 + 1e-9));
-            }
+    }
+    assert_int_equal(packing.forward.slice_count, batch.count);
+    for (int a = 0; a < dp; a++) {
+        for (int b = 0; b < dp; b++) {
+            assert_true(work_s[a] - work_s[b] <= largest_s * (1.0 + 1e-9));
         }
     }
 }

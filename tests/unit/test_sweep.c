@@ -23,8 +23,7 @@ static char *file_text(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    char *text = malloc(1 << 22);
-    assert_non_null(text);
+    char *text = sp_malloc(1 << 22);
     *bytes = fread(text, 1, (1 << 22) - 1, file);
     text[*bytes] = '\0';
     fclose(file);
@@ -258,12 +257,11 @@ TEST(lines_hold_their_warnings)
 
 static void read_stack_grid(const char *stack, const char *grid, sweep_spec *spec)
 {
-    char text[1024];
-    snprintf(text, sizeof text,
-             "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
-             "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
-             "[4], %s}}",
-             stack, grid);
+    const char *text = json_text(
+        "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
+        "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
+        "[4], %s}}",
+        stack, grid);
     must_read(text, spec);
 }
 
@@ -487,8 +485,7 @@ TEST(cached_scenarios_are_as_read)
         "{'model': 'llama-7b', 'profile': 'carrier', 'workload': {'lengths': 'lengths.txt'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.txt'}}"};
-    sp_scenario_cache *cache = NULL;
-    cache = sp_scenario_cache_new();
+    sp_scenario_cache *cache = sp_scenario_cache_new();
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             AUTO(sp_scenario) read, cached;

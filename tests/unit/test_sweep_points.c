@@ -90,41 +90,38 @@ static int64_t by_loops(const grid *g, int64_t *combinations)
 
 enum { MOST = 5 * 5 * 5 * 5 * 5 * 5 };
 
-TEST(walks_counts_and_draws_agree_with_nested_loops)
+TEST_ROUNDS(walks_counts_and_draws_agree_with_nested_loops, 77, 400)
 {
-    sp_prng prng = prng_seeded(77);
     static int64_t expected[MOST], drawn[MOST];
-    for (int i = 0; i < 400; i++) {
-        grid g;
-        AUTO(sweep_spec) spec;
-        sweep_cursor cursor;
-        bool found = true;
-        int64_t counted = -1;
-        make_grid(&prng, &g);
-        read_text(g.text, &spec);
-        int64_t count = by_loops(&g, expected);
-        must_succeed(sweep_spec_count(&spec, &counted, ERR));
-        assert_int_equal(counted, count);
-        sweep_cursor_begin(&cursor, &spec);
-        for (int64_t k = 0; k < count; k++) {
-            must_succeed(sweep_cursor_next(&cursor, &found, ERR));
-            assert_true(found);
-            assert_int_equal(cursor.combination, expected[k]);
+    grid g;
+    AUTO(sweep_spec) spec;
+    sweep_cursor cursor;
+    bool found = true;
+    int64_t counted = -1;
+    make_grid(prng, &g);
+    read_text(g.text, &spec);
+    int64_t count = by_loops(&g, expected);
+    must_succeed(sweep_spec_count(&spec, &counted, ERR));
+    assert_int_equal(counted, count);
+    sweep_cursor_begin(&cursor, &spec);
+    for (int64_t k = 0; k < count; k++) {
+        must_succeed(sweep_cursor_next(&cursor, &found, ERR));
+        assert_true(found);
+        assert_int_equal(cursor.combination, expected[k]);
+    }
+    // Past the end it stays at the end.
+    for (int k = 0; k < 3; k++) {
+        must_succeed(sweep_cursor_next(&cursor, &found, ERR));
+        assert_false(found);
+    }
+    // Drawn points are points, ascending, each once.
+    int64_t wanted = count > 0 ? (int64_t)sp_prng_below(prng, (uint64_t)count + 1) : 0;
+    must_succeed(sweep_spec_draw(&spec, count, wanted, prng, drawn, ERR));
+    for (int64_t k = 0, e = 0; k < wanted; k++, e++) {
+        while (e < count && expected[e] != drawn[k]) {
+            e++;
         }
-        // Past the end it stays at the end.
-        for (int k = 0; k < 3; k++) {
-            must_succeed(sweep_cursor_next(&cursor, &found, ERR));
-            assert_false(found);
-        }
-        // Drawn points are points, ascending, each once.
-        int64_t wanted = count > 0 ? (int64_t)sp_prng_below(&prng, (uint64_t)count + 1) : 0;
-        must_succeed(sweep_spec_draw(&spec, count, wanted, &prng, drawn, ERR));
-        for (int64_t k = 0, e = 0; k < wanted; k++, e++) {
-            while (e < count && expected[e] != drawn[k]) {
-                e++;
-            }
-            assert_true(e < count);
-        }
+        assert_true(e < count);
     }
 }
 

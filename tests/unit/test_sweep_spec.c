@@ -341,9 +341,8 @@ TEST(spec_bounds_the_combinations)
 {
     char text[2048] = "{'base': {}, 'grid': {";
     for (int a = 0; a < 16; a++) {
-        char axis[96];
-        snprintf(axis, sizeof axis, "%s'k%d': [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", a > 0 ? ", " : "",
-                 a);
+        const char *axis =
+            json_text("%s'k%d': [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", a > 0 ? ", " : "", a);
         strcat(text, axis);
     }
     strcat(text, "}}");

@@ -46,10 +46,8 @@ static void let_go(ledger *l, int32_t tensor)
 static ledger open_ledger(const sp_tensor_program *program)
 {
     ledger l = {.program = program,
-                .holders = calloc(program->tensor_count, sizeof *l.holders),
-                .alive = calloc(program->tensor_count, sizeof *l.alive)};
-    assert_non_null(l.holders);
-    assert_non_null(l.alive);
+                .holders = sp_calloc(program->tensor_count, sizeof *l.holders),
+                .alive = sp_calloc(program->tensor_count, sizeof *l.alive)};
     if (program->input != SP_NO_TENSOR) {
         hold(&l, program->input);
     }
@@ -117,53 +115,47 @@ static void draw_precision(sp_prng *prng, unit_draw *d)
     };
 }
 
-TEST(saved_tensors_add_up)
+TEST_ROUNDS(saved_tensors_add_up, 20240710, 2000)
 {
-    sp_prng prng = prng_seeded(20240710);
-    for (int round = 0; round < 2000; round++) {
-        unit_draw d = draw_unit(&prng);
-        draw_precision(&prng, &d);
-        AUTO(sp_tensor_program) program;
-        sp_unit_bytes unit;
-        build(&d, &program);
-        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
-        assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
-        for (int split = 0; split < 2; split++) {
-            AUTO(ledger) l = open_ledger(&program);
-            forward(&l);
-            int64_t gradient = program.output_gradient == SP_NO_TENSOR
-                                   ? 0
-                                   : program.tensors[program.output_gradient].bytes;
-            assert_int_equal(l.bytes - gradient, saved_bytes(&program));
-            run(&l, split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT);
-            take_input_gradient(&l, split);
-            if (split == 1) {
-                run(&l, SP_PROGRAM_WEIGHT_GRADIENT);
-            }
-            assert_int_equal(l.bytes, 0);
+    unit_draw d = draw_unit(prng);
+    draw_precision(prng, &d);
+    AUTO(sp_tensor_program) program;
+    sp_unit_bytes unit;
+    build(&d, &program);
+    sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
+    assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
+    for (int split = 0; split < 2; split++) {
+        AUTO(ledger) l = open_ledger(&program);
+        forward(&l);
+        int64_t gradient = program.output_gradient == SP_NO_TENSOR
+                               ? 0
+                               : program.tensors[program.output_gradient].bytes;
+        assert_int_equal(l.bytes - gradient, saved_bytes(&program));
+        run(&l, split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT);
+        take_input_gradient(&l, split);
+        if (split == 1) {
+            run(&l, SP_PROGRAM_WEIGHT_GRADIENT);
         }
+        assert_int_equal(l.bytes, 0);
     }
 }
 
 // Between input and weight gradient a unit of a dense model holds the inputs of its GEMMs and the
 // gradients of their outputs, as the footprint says.
-TEST(split_backward_keeps_what_weights_need)
+TEST_ROUNDS(split_backward_keeps_what_weights_need, 11, 500)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 500; round++) {
-        unit_draw d = draw_unit(&prng);
-        draw_precision(&prng, &d);
-        make_dense(&d);
-        AUTO(sp_tensor_program) program;
-        sp_unit_bytes unit;
-        build(&d, &program);
-        sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
-        AUTO(ledger) l = open_ledger(&program);
-        forward(&l);
-        run(&l, SP_PROGRAM_INPUT_GRADIENT);
-        take_input_gradient(&l, 1);
-        assert_int_equal(l.bytes, sp_bytes_total(&unit.weights));
-    }
+    unit_draw d = draw_unit(prng);
+    draw_precision(prng, &d);
+    make_dense(&d);
+    AUTO(sp_tensor_program) program;
+    sp_unit_bytes unit;
+    build(&d, &program);
+    sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
+    AUTO(ledger) l = open_ledger(&program);
+    forward(&l);
+    run(&l, SP_PROGRAM_INPUT_GRADIENT);
+    take_input_gradient(&l, 1);
+    assert_int_equal(l.bytes, sp_bytes_total(&unit.weights));
 }
 
 // Llama-65B in units of two layers on TP 2, CP 2: 8192 tokens, heads / TP = 32, vocabulary 32256.
@@ -336,30 +328,26 @@ TEST(gradient_of_the_lookup)
 }
 
 // Tensor by tensor the parameters are those that the footprint counts, 2 bytes each.
-TEST(parameters_add_up)
+TEST_ROUNDS(parameters_add_up, 5, 500)
 {
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 500; round++) {
-        unit_draw d = draw_unit(&prng);
-        d.layout.zero = 0;
-        sp_bytes states;
-        sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);
-        AUTO(sp_parameter_list) list = {0};
-        sp_parameter_list_add(&d.model, &d.layout, &d.stage, d.stage.embedding, &list);
-        sp_frozen_weights frozen = d.model.frozen_weights;
-        int64_t bytes = 0;
-        for (size_t i = 0; i < list.count; i++) {
-            int64_t n = list.items[i].elements;
-            bool packed =
-                frozen != SP_FROZEN_BF16 && sp_layer_is_product_weight(list.items[i].kind);
-            bytes += packed ? sp_4bit_packed_bytes(n) + sp_4bit_scale_bytes(frozen, n) +
-                                  sp_4bit_nested_bytes(frozen, n)
-                            : 2 * n;
-        }
-        // The list has one tensor of queries, keys and values, and one of gate and up: of three
-        // tensors less in a layer the last scale of scales may be shared.
-        int64_t more = states.of[SP_MEM_PARAMETERS] - bytes;
-        assert_true(more >= 0);
-        assert_true(more <= (frozen == SP_FROZEN_4BIT_DOUBLE ? 3 * 4 * d.stage.layers : 0));
+    unit_draw d = draw_unit(prng);
+    d.layout.zero = 0;
+    sp_bytes states;
+    sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);
+    AUTO(sp_parameter_list) list = {0};
+    sp_parameter_list_add(&d.model, &d.layout, &d.stage, d.stage.embedding, &list);
+    sp_frozen_weights frozen = d.model.frozen_weights;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        int64_t n = list.items[i].elements;
+        bool packed = frozen != SP_FROZEN_BF16 && sp_layer_is_product_weight(list.items[i].kind);
+        bytes += packed ? sp_4bit_packed_bytes(n) + sp_4bit_scale_bytes(frozen, n) +
+                              sp_4bit_nested_bytes(frozen, n)
+                        : 2 * n;
     }
+    // The list has one tensor of queries, keys and values, and one of gate and up: of three
+    // tensors less in a layer the last scale of scales may be shared.
+    int64_t more = states.of[SP_MEM_PARAMETERS] - bytes;
+    assert_true(more >= 0);
+    assert_true(more <= (frozen == SP_FROZEN_4BIT_DOUBLE ? 3 * 4 * d.stage.layers : 0));
 }

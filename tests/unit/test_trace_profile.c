@@ -4,7 +4,6 @@
 
 #include "experiments/fit/fit.h"
 #include "experiments/fit/trace_profile.h"
-#include "sim/base/units.h"
 #include "sim/cost/op_time.h"
 #include "tests/support/trace_text.h"
 

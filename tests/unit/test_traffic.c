@@ -1,7 +1,6 @@
 // A step's transfers as flows that share links: where no link is full they take their closed times,
 // to the nanosecond; where links are shared every action runs when a small event simulation that is
 // written by itself says so (flow_step.h). Every run is checked against igraph's longest path.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/random_step.h"
@@ -82,24 +81,21 @@ TEST(legs_of_one_exchange_do_not_meet)
 }
 
 // Nanoseconds are rounded at every change of a rate there and at every event here.
-TEST(a_step_event_by_event)
+TEST_ROUNDS(a_step_event_by_event, 5, test_rounds(60))
 {
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < test_rounds(60); round++) {
-        AUTO(flow_step) s;
-        AUTO(sp_timeline) walked, expected;
-        flow_step_draw(&prng, &s, true);
-        flow_step_draw_spine(&prng, &s);
-        flow_run(&s, &s.network, &walked);
-        flow_step_events(&s, &expected);
-        for (size_t r = 0; r < walked.rank_count; r++) {
-            for (size_t a = 0; a < walked.ranks[r].count; a++) {
-                assert_within((double)walked.ranks[r].spans[a].start_ns,
-                              (double)expected.ranks[r].spans[a].start_ns, 200.0);
-            }
-            assert_within((double)walked.ranks[r].gather_end_ns,
-                          (double)expected.ranks[r].gather_end_ns, 200.0);
+    AUTO(flow_step) s;
+    AUTO(sp_timeline) walked, expected;
+    flow_step_draw(prng, &s, true);
+    flow_step_draw_spine(prng, &s);
+    flow_run(&s, &s.network, &walked);
+    flow_step_events(&s, &expected);
+    for (size_t r = 0; r < walked.rank_count; r++) {
+        for (size_t a = 0; a < walked.ranks[r].count; a++) {
+            assert_within((double)walked.ranks[r].spans[a].start_ns,
+                          (double)expected.ranks[r].spans[a].start_ns, 200.0);
         }
+        assert_within((double)walked.ranks[r].gather_end_ns,
+                      (double)expected.ranks[r].gather_end_ns, 200.0);
     }
 }
 
@@ -117,38 +113,35 @@ static void run_apart(const flow_step *s, int seed)
 }
 
 // Pack 0 is on both data-parallel ranks, pack 1 on the first, pack 2 on the second.
-TEST(merged_packs)
+TEST_ROUNDS(merged_packs, 8, 40)
 {
     static const int ranks[3][2] = {{0, 2}, {0, 1}, {1, 1}};
-    sp_prng prng = prng_seeded(8);
-    for (int round = 0; round < 40; round++) {
-        AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
-        sp_packing_init(&s.packing, NULL, 2);
-        for (int k = 0; k < 3; k++) {
-            assert_true(sp_pack_list_begin(&s.packing.forward, ranks[k][0], ranks[k][1]));
-        }
-        random_costs(&prng, &s.layout, &s.packing, 0, &s.costs);
-        flow_step_lengthen(&s.costs);
-        flow_step_set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
-        flow_step_set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
-        flow_step_draw_sharded(&prng, &s, round % 2 == 0 ? 10.0 : 10000.0);
-        sp_plan_init(&s.plan, &s.layout, &s.packing);
-        bool last = round % 4 < 2; // pack 0, on the first rank
-        plan_add_actions(&s.plan, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
-        plan_add_actions(&s.plan, 0, 1, last ? "F1B1F0B0" : "F0B0F1B1");
-        plan_add_actions(&s.plan, 1, 0, "F2F0B2B0");
-        plan_add_actions(&s.plan, 1, 1, "F2B2F0B0");
-        must_succeed(sp_plan_check(&s.plan, "test", ERR));
-        flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
-        s.cluster.nics_per_node = 1 + (round % 2 == 0);
-        sp_network quick = s.network;
-        quick.detail = SP_NETWORK_AUTO;
-        compare(&s, &quick, &s.network);
-        if (round % 2 == 0) {
-            compare(&s, NULL, &s.network);
-        }
-        run_apart(&s, round);
+    AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
+    sp_packing_init(&s.packing, NULL, 2);
+    for (int k = 0; k < 3; k++) {
+        sp_pack_list_begin(&s.packing.forward, ranks[k][0], ranks[k][1]);
     }
+    random_costs(prng, &s.layout, &s.packing, 0, &s.costs);
+    flow_step_lengthen(&s.costs);
+    flow_step_set_bytes(&s.costs, round % 2 == 0 ? 20.0 : 20000.0, 20.0);
+    flow_step_set_exchanges(&s, round % 2 == 0 ? 2.0 : 2000.0);
+    flow_step_draw_sharded(prng, &s, round % 2 == 0 ? 10.0 : 10000.0);
+    sp_plan_init(&s.plan, &s.layout, &s.packing);
+    bool last = round % 4 < 2; // pack 0, on the first rank
+    plan_add_actions(&s.plan, 0, 0, last ? "F1F0B1B0" : "F0F1B0B1");
+    plan_add_actions(&s.plan, 0, 1, last ? "F1B1F0B0" : "F0B0F1B1");
+    plan_add_actions(&s.plan, 1, 0, "F2F0B2B0");
+    plan_add_actions(&s.plan, 1, 1, "F2B2F0B0");
+    must_succeed(sp_plan_check(&s.plan, "test", ERR));
+    flow_step_set_cluster(&s, SP_NETWORK_FLOWS);
+    s.cluster.nics_per_node = 1 + (round % 2 == 0);
+    sp_network quick = s.network;
+    quick.detail = SP_NETWORK_AUTO;
+    compare(&s, &quick, &s.network);
+    if (round % 2 == 0) {
+        compare(&s, NULL, &s.network);
+    }
+    run_apart(&s, round);
 }
 
 // ---- the bytes that links carry ----
@@ -192,7 +185,7 @@ TEST(bytes_on_links_by_algorithm)
         AUTO(flow_step) s = {
             .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 0}};
         sp_topology *topology;
-        double *bytes;
+        AUTO_FREE double *bytes;
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.ranks[0].epilogue = (sp_epilogue_cost){
             .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};
@@ -210,7 +203,6 @@ TEST(bytes_on_links_by_algorithm)
         }
         assert_close(nvlink, 8 * cases[i].nvlink * 5000.0, 1e-9);
         sp_topology_free(topology);
-        sp_free(bytes);
     }
 }
 
@@ -222,30 +214,27 @@ static void assert_same_bytes(const double *a, const double *b, const sp_topolog
 }
 
 // How fast links are, how late, and how long everything takes alone: none of it moves a byte.
-TEST(bytes_depend_on_no_rate_and_no_latency)
+TEST_ROUNDS(bytes_depend_on_no_rate_and_no_latency, 16, test_rounds(60))
 {
-    sp_prng prng = prng_seeded(16);
-    for (int round = 0; round < test_rounds(60); round++) {
-        AUTO(flow_step) s;
-        sp_topology *topology[2];
-        double *bytes[2];
-        flow_step_draw(&prng, &s, true);
-        s.cluster.fabric.nodes_per_leaf = 1;
-        flow_step_draw_algorithms(&prng, &s);
-        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[0], &bytes[0], ERR));
-        flow_step_draw_spine(&prng, &s);
-        s.cluster.nic_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
-        s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(&prng);
-        s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(&prng);
-        for (int r = 0; r < s.layout.pp; r++) {
-            s.costs.ranks[r].epilogue.param_gather_ns = 1 + prng_below(&prng, 40000);
-        }
-        must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
-        assert_same_bytes(bytes[0], bytes[1], topology[0]);
-        for (int i = 0; i < 2; i++) {
-            sp_topology_free(topology[i]);
-            sp_free(bytes[i]);
-        }
+    AUTO(flow_step) s;
+    sp_topology *topology[2];
+    double *bytes[2];
+    flow_step_draw(prng, &s, true);
+    s.cluster.fabric.nodes_per_leaf = 1;
+    flow_step_draw_algorithms(prng, &s);
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[0], &bytes[0], ERR));
+    flow_step_draw_spine(prng, &s);
+    s.cluster.nic_bytes_per_s *= 0.1 + sp_prng_uniform(prng);
+    s.network.rates.nvlink_bytes_per_s *= 0.1 + sp_prng_uniform(prng);
+    s.network.rates.nic_latency_s *= 1000.0 * sp_prng_uniform(prng);
+    for (int r = 0; r < s.layout.pp; r++) {
+        s.costs.ranks[r].epilogue.param_gather_ns = 1 + prng_below(prng, 40000);
+    }
+    must_succeed(sp_step_traffic(&s.plan, &s.costs, &s.network, &topology[1], &bytes[1], ERR));
+    assert_same_bytes(bytes[0], bytes[1], topology[0]);
+    for (int i = 0; i < 2; i++) {
+        sp_topology_free(topology[i]);
+        sp_free(bytes[i]);
     }
 }
 

@@ -1,6 +1,5 @@
 // What context-parallel ranks exchange in actions, as flows: closed forms of groups that share
 // network cards, and the bytes that their links carry.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/test_main.h"
@@ -128,7 +127,7 @@ TEST(bytes_of_a_ring_by_its_nics)
     for (int nics = 1; nics <= 2; nics++) {
         AUTO(flow_step) s;
         sp_topology *topology;
-        double *bytes;
+        AUTO_FREE double *bytes;
         int used = 0;
         set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
         s.cluster.nics_per_node = 2;
@@ -147,7 +146,6 @@ TEST(bytes_of_a_ring_by_its_nics)
         }
         assert_int_equal(used, 2 * 2 * nics);
         sp_topology_free(topology);
-        sp_free(bytes);
     }
 }
 

@@ -1,8 +1,6 @@
 // Rows of experts as flows: max-min shares by hand where groups meet on links, what formulas give
 // where none do, and the bytes that each dispatcher puts on network cards.
-#include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/initializers.h"
@@ -14,9 +12,8 @@ enum { F_NS = 10000, B_NS = 20000, TOKENS = 1000 };
 
 static void is_near(int64_t ns, int64_t expected_ns, int64_t within_ns)
 {
-    if (ns < expected_ns - within_ns || ns > expected_ns + within_ns) {
-        fail_msg("%lld ns, expected %lld", (long long)ns, (long long)expected_ns);
-    }
+    must_hold(ns >= expected_ns - within_ns && ns <= expected_ns + within_ns,
+              "%lld ns, expected %lld", (long long)ns, (long long)expected_ns);
 }
 
 // Groups of experts over `nodes` nodes of two GPUs and a network card of 10 bytes a nanosecond,
@@ -62,7 +59,7 @@ static void set_forward(flow_step *s, int64_t compute_ns, int64_t ep_ns, int fir
 // Ends of the forwards of the first rank of each of two groups.
 static void run_two(flow_step *s, sp_network_detail detail, int64_t end_ns[2])
 {
-    sp_timeline timeline;
+    AUTO(sp_timeline) timeline;
     s->network.detail = detail;
     flow_run(s, &s->network, &timeline);
     for (int g = 0; g < 2; g++) {
@@ -77,7 +74,6 @@ static void run_two(flow_step *s, sp_network_detail detail, int64_t end_ns[2])
             assert_int_equal(other->dp_ns, 0);
         }
     }
-    sp_timeline_fini(&timeline);
 }
 
 static const sp_expert_way ways[] = {SP_WAY_EXPERTS, SP_WAY_NODES};
@@ -93,7 +89,7 @@ TEST(two_groups_on_one_leaf)
         for (int detail = SP_NETWORK_FLOWS; detail <= SP_NETWORK_AUTO; detail++) {
             static const int64_t later[] = {0, 1, 2}; // in halves of an exchange
             for (int i = 0; i < COUNT_OF(later); i++) {
-                flow_step s;
+                AUTO(flow_step) s;
                 int64_t end_ns[2];
                 set_groups(&s, 2, 3, 2, 2.0);
                 int64_t lone_ns = set_exchange(&s, ways[w], 150000.0);
@@ -108,7 +104,6 @@ TEST(two_groups_on_one_leaf)
                 run_two(&s, SP_NETWORK_CLOSED, end_ns);
                 assert_int_equal(end_ns[0], F_NS + lone_ns);
                 assert_int_equal(end_ns[1], begin_ns + lone_ns);
-                flow_step_fini(&s);
             }
         }
     }
@@ -121,7 +116,7 @@ TEST(one_group_over_the_spine)
     static const double narrow[] = {1.0, 3.0, 6.0, 12.0};
     for (int w = 0; w < COUNT_OF(ways); w++) {
         for (int i = 0; i < COUNT_OF(narrow); i++) {
-            flow_step s;
+            AUTO(flow_step) s;
             int64_t end_ns[2];
             set_groups(&s, 3, 2, 3, narrow[i]);
             int64_t lone_ns = set_exchange(&s, ways[w], 100000.0);
@@ -129,7 +124,6 @@ TEST(one_group_over_the_spine)
             run_two(&s, SP_NETWORK_FLOWS, end_ns);
             assert_int_equal(end_ns[0], F_NS + lone_ns);
             is_near(end_ns[1], F_NS + llround(fmax(1.0, narrow[i] / 3.0) * (double)lone_ns), 2);
-            flow_step_fini(&s);
         }
     }
 }
@@ -140,7 +134,7 @@ TEST(hidden_rows_hold_work_up_where_links_are_narrow)
 {
     static const double narrow[] = {3.0, 6.0, 30.0};
     for (int i = 0; i < COUNT_OF(narrow); i++) {
-        flow_step s;
+        AUTO(flow_step) s;
         int64_t end_ns[2];
         set_groups(&s, 3, 2, 3, narrow[i]);
         int64_t lone_ns = set_exchange(&s, SP_WAY_EXPERTS, 25000.0);
@@ -154,7 +148,6 @@ TEST(hidden_rows_hold_work_up_where_links_are_narrow)
         int64_t shown_ns = llround(0.2 * narrow[i] / 3.0 * (double)lone_ns);
         assert_int_equal(end_ns[0], F_NS + lone_ns / 5);
         is_near(end_ns[1], (hidden_ns > F_NS ? hidden_ns : F_NS) + shown_ns, 2);
-        flow_step_fini(&s);
     }
 }
 
@@ -162,7 +155,7 @@ TEST(hidden_rows_hold_work_up_where_links_are_narrow)
 TEST(fixed_costs_stay)
 {
     for (int narrow = 1; narrow <= 2; narrow++) {
-        flow_step s;
+        AUTO(flow_step) s;
         int64_t end_ns[2];
         set_groups(&s, 3, 2, 3, 3.0 * narrow);
         s.network.rates.nic_latency_s = 100e-9;
@@ -172,7 +165,6 @@ TEST(fixed_costs_stay)
         set_forward(&s, F_NS, wire_ns + 3000 + 4 * 100, 0, 12);
         run_two(&s, SP_NETWORK_FLOWS, end_ns);
         is_near(end_ns[1], F_NS + narrow * wire_ns + 3000 + 4 * 100, 2);
-        flow_step_fini(&s);
     }
 }
 
@@ -215,10 +207,8 @@ TEST(formulas_hold_where_nothing_meets)
         bool shared = i % 2 == 1 && strcmp(dispatcher, "alltoall") == 0;
         int64_t ns[3];
         for (int d = 0; d < 3; d++) {
-            scenario_run r;
-            run_good(step_text(dispatcher, shared, details[d], 2048, g), &run_verified, &r);
+            SCENARIO_RUN(r, step_text(dispatcher, shared, details[d], 2048, g), &run_verified);
             ns[d] = r.result.batches[0].iteration_ns;
-            scenario_run_fini(&r);
         }
         // Each action rounds its parts.
         is_near(ns[1], ns[0], 20);
@@ -241,7 +231,7 @@ static sp_status add_links(void *context, const sp_step_view *view, sp_error *er
 {
     sums *of = context;
     sp_topology *topology;
-    double *bytes;
+    AUTO_FREE double *bytes;
     sp_status status =
         sp_step_traffic(view->plan, view->costs, &of->network, &topology, &bytes, err);
     for (int32_t l = 0; status == SP_OK && l < sp_topology_links(topology); l++) {
@@ -249,7 +239,6 @@ static sp_status add_links(void *context, const sp_step_view *view, sp_error *er
         of->nic += link.kind == SP_LINK_NIC && !link.inward ? bytes[l] : 0.0;
     }
     sp_topology_free(topology);
-    sp_free(bytes);
     return status;
 }
 
@@ -259,7 +248,7 @@ static double token_bytes(const char *dispatcher, grid g)
 {
     double nic[2];
     for (int i = 0; i < 2; i++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         sums of = {.nic = 0.0};
         const char *text = step_text(dispatcher, false, "flows", 1024 << i, g);
         read_good(text, &r.scenario);
@@ -269,7 +258,6 @@ static double token_bytes(const char *dispatcher, grid g)
         must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
         must_succeed(sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
         nic[i] = of.nic;
-        scenario_run_fini(&r);
     }
     return (nic[1] - nic[0]) / (1024.0 * 2.0 * GPUS / g.tp / g.cp);
 }
@@ -352,18 +340,16 @@ TEST(any_experts_over_shared_links)
                  strategy, dispatcher, beside ? "true" : "false");
         put_json(text, strcmp(strategy, "slimpack") == 0 ? "}" : ", 'schedule': {'kind': '%s'}}",
                  schedules[prng_below(&prng, COUNT_OF(schedules))]);
-        scenario_run r = {0};
+        AUTO(scenario_run) r = {0};
         sp_error_clear(ERR);
         if (run_text(text, &run_verified, &r, ERR) == SP_OK) {
             limit_holds(text, &r.result);
             const sp_batch_result *batch = &r.result.batches[0];
-            if (batch->facts.lower_bound_ns > (double)batch->iteration_ns) {
-                fail_msg("bound %.3f above %lld ns: %s", batch->facts.lower_bound_ns,
-                         (long long)batch->iteration_ns, text);
-            }
+            must_hold(batch->facts.lower_bound_ns <= (double)batch->iteration_ns,
+                      "bound %.3f above %lld ns: %s", batch->facts.lower_bound_ns,
+                      (long long)batch->iteration_ns, text);
             ran++;
         }
-        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }

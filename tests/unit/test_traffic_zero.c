@@ -1,7 +1,6 @@
 // What ZeRO 2 and 3 exchange inside actions, as flows: alone it takes the time of its closed
 // formula (cost/data_parallel.c) to the nanosecond, and where it meets others on a link all take
 // longer.
-#include "sim/base/alloc.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"
@@ -84,16 +83,12 @@ static void assert_closed(const priced_step *step, double times, bool apart)
     }
 }
 
-TEST(links_that_are_never_full_change_nothing)
+TEST_ROUNDS(links_that_are_never_full_change_nothing, 21, test_rounds(60))
 {
-    sp_prng prng = prng_seeded(21);
-    for (int round = 0; round < test_rounds(60); round++) {
-        char share[64];
-        priced_case c = draw_case(&prng, share);
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
-        assert_closed(&step, 1e4, false);
-    }
+    char share[64];
+    priced_case c = draw_case(prng, share);
+    PRICED_STEP(step, &c);
+    assert_closed(&step, 1e4, false);
 }
 
 // Data-parallel ranks with a NIC each, which all exchange at a time, fill links that none of the
@@ -127,7 +122,7 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
 {
     *s = (flow_step){.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 3}};
     assert_true(sp_rank_order_read("pp-tp-cp-dp", &s->layout.order));
-    must_succeed(uniform_packing(&s->packing, 2, 2, ERR));
+    uniform_packing(&s->packing, 2, 2);
     sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false);
     flow_step_set_bytes(&s->costs, 0.0, 0.0);
     flow_step_set_exchanges(s, 0.0);

@@ -1,6 +1,5 @@
 // What the zones of a pack exchange, as flows: alone it takes the time of its closed formula
 // (cost/pack_time.c) to the nanosecond, and where it meets others on a link all take longer.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/random_step.h"
@@ -14,7 +13,7 @@ static void make_merged(flow_step *s, int packs)
 {
     sp_packing_init(&s->packing, NULL, s->layout.dp);
     for (int k = 0; k < packs; k++) {
-        assert_true(sp_pack_list_begin(&s->packing.forward, 0, s->layout.dp));
+        sp_pack_list_begin(&s->packing.forward, 0, s->layout.dp);
     }
 }
 
@@ -178,18 +177,15 @@ static void draw_step(sp_prng *prng, bool busy, random_zones *zones, flow_step *
     s->cluster.nics_per_node = busy ? 1 : 2;
 }
 
-TEST(zones_alone_take_their_closed_times)
+TEST_ROUNDS(zones_alone_take_their_closed_times, 31, test_rounds(100))
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(100); round++) {
-        AUTO(flow_step) s;
-        random_zones zones;
-        AUTO(sp_timeline) closed, flows;
-        draw_step(&prng, false, &zones, &s);
-        flow_run(&s, NULL, &closed);
-        flow_run(&s, &s.network, &flows);
-        flow_assert_same(&closed, &flows);
-    }
+    AUTO(flow_step) s;
+    random_zones zones;
+    AUTO(sp_timeline) closed, flows;
+    draw_step(prng, false, &zones, &s);
+    flow_run(&s, NULL, &closed);
+    flow_run(&s, &s.network, &flows);
+    flow_assert_same(&closed, &flows);
 }
 
 // Nor does any take less where links are full; and auto gives the same.

@@ -137,19 +137,16 @@ static void write_human(double number, char text[32])
     snprintf(text, 32, "%g%s", number, sizes[i]);
 }
 
-TEST(numbers_with_letters)
+TEST_ROUNDS(numbers_with_letters, 5, 200)
 {
-    sp_prng prng = prng_seeded(5);
-    for (int i = 0; i < 200; i++) {
-        char text[256], number[32];
-        double ms = pow(10.0, 7.0 * sp_prng_uniform(&prng));
-        AUTO(sp_training_log) log;
-        write_human(ms, number);
-        snprintf(text, sizeof text, "iteration: 3 / 9 | elapsed_time_per_iteration_ms: %s | x\n",
-                 number);
-        read_text(text, -1, &log);
-        assert_close(log.figures[SP_LOGGED_MS].median, ms, 0.005);
-    }
+    char text[256], number[32];
+    double ms = pow(10.0, 7.0 * sp_prng_uniform(prng));
+    AUTO(sp_training_log) log;
+    write_human(ms, number);
+    snprintf(text, sizeof text, "iteration: 3 / 9 | elapsed_time_per_iteration_ms: %s | x\n",
+             number);
+    read_text(text, -1, &log);
+    assert_close(log.figures[SP_LOGGED_MS].median, ms, 0.005);
 }
 
 TEST(lines_of_unknown_form)
@@ -224,29 +221,26 @@ static double median_of_text(const char *text, size_t *kept)
 
 // Checkpoints and evaluations, of any length from a half more on, change neither the median nor the
 // number of steps that are kept.
-TEST(outliers_do_not_move_the_median)
+TEST_ROUNDS(outliers_do_not_move_the_median, 11, 200)
 {
     static char with[TEXT], without[TEXT];
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 200; round++) {
-        double ms[STEPS + OUTLIERS], plain[STEPS];
-        int count = 0;
-        size_t kept_with, kept_without;
-        int outliers = (int)sp_prng_below(&prng, OUTLIERS + 1);
-        double spread = 0.02 * sp_prng_uniform(&prng);
-        for (int i = 0; i < STEPS; i++) {
-            plain[i] = 1000.0 * (1.0 + spread * sp_prng_uniform(&prng));
-            ms[count++] = plain[i];
-            if (i % 5 == 2 && i / 5 < outliers) {
-                ms[count++] = 1500.0 + 40000.0 * sp_prng_uniform(&prng);
-            }
+    double ms[STEPS + OUTLIERS], plain[STEPS];
+    int count = 0;
+    size_t kept_with, kept_without;
+    int outliers = (int)sp_prng_below(prng, OUTLIERS + 1);
+    double spread = 0.02 * sp_prng_uniform(prng);
+    for (int i = 0; i < STEPS; i++) {
+        plain[i] = 1000.0 * (1.0 + spread * sp_prng_uniform(prng));
+        ms[count++] = plain[i];
+        if (i % 5 == 2 && i / 5 < outliers) {
+            ms[count++] = 1500.0 + 40000.0 * sp_prng_uniform(prng);
         }
-        write_steps(ms, count, 1, with);
-        write_steps(plain, STEPS, 1, without);
-        assert_close(median_of_text(with, &kept_with), median_of_text(without, &kept_without), 0.0);
-        assert_int_equal(kept_with, STEPS);
-        assert_int_equal(kept_without, STEPS);
     }
+    write_steps(ms, count, 1, with);
+    write_steps(plain, STEPS, 1, without);
+    assert_close(median_of_text(with, &kept_with), median_of_text(without, &kept_without), 0.0);
+    assert_int_equal(kept_with, STEPS);
+    assert_int_equal(kept_without, STEPS);
 }
 
 // Steps of batches of different lengths differ by their nature: none is dropped.

@@ -1,5 +1,6 @@
 // Blocking transfers: the sending rank waits for each of its sends (Megatron-LM's schedules as of
 // 2021, without batched or overlapped p2p). Every run is checked against igraph's longest path.
+#include "sim/base/units.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -32,7 +33,7 @@ typedef struct pipeline {
 static void pipeline_init(pipeline *s, int p, int m)
 {
     *s = (pipeline){.layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1}};
-    must_succeed(uniform_packing(&s->packing, 1, m, ERR));
+    uniform_packing(&s->packing, 1, m);
     must_succeed(plan_by_schedule(&s->plan, &s->layout, &s->packing, SP_SCHEDULE_1F1B, ERR));
     sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, p, false);
     for (int i = 0; i < p; i++) {
@@ -102,22 +103,14 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
 // all are alike: the slowest runs all its micro-batches, the others one each, before and after. No
 // cycle is slower: one through two neighbours takes D_i + D_j for two periods. (With the slowest
 // stage elsewhere its warm-up hides part of the others' micro-batch.)
-TEST(closed_form_of_1f1b)
+TEST_ROUNDS(closed_form_of_1f1b, 17, 400)
 {
-    sp_prng prng = prng_seeded(17);
-    for (int round = 0; round < 400; round++) {
-        int p = 1 + prng_below(&prng, 7);
-        int m = p + prng_below(&prng, 9);
-        AUTO(pipeline) s;
-        pipeline_init(&s, p, m);
-        int64_t formula_ns = draw_stages(&s, &prng, m, round % 2 == 0, round % 2 == 1);
-        assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
-    }
-}
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
+    int p = 1 + prng_below(prng, 7);
+    int m = p + prng_below(prng, 9);
+    AUTO(pipeline) s;
+    pipeline_init(&s, p, m);
+    int64_t formula_ns = draw_stages(&s, prng, m, round % 2 == 0, round % 2 == 1);
+    assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
 }
 
 // Any stage times, by a recursion of its own: stage i runs p-1-i forwards, then a forward and a
@@ -157,7 +150,7 @@ static int64_t recursion_ns(const pipeline *s, int m)
             }
             const sp_action_cost *costs =
                 forward ? s->costs.action[SP_ACTION_F] : s->costs.action[SP_ACTION_B];
-            int64_t end_ns = later(free_ns[i], input_ns) + costs[i].compute_ns;
+            int64_t end_ns = sp_larger(free_ns[i], input_ns) + costs[i].compute_ns;
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
             int64_t send_ns = !sends                         ? 0
@@ -165,7 +158,7 @@ static int64_t recursion_ns(const pipeline *s, int m)
                                                              : s->costs.side[0].p2p[0].ns;
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
-            last_ns = later(last_ns, end_ns);
+            last_ns = sp_larger(last_ns, end_ns);
             done[i]++;
             left--;
         }
@@ -174,17 +167,14 @@ static int64_t recursion_ns(const pipeline *s, int m)
     return last_ns;
 }
 
-TEST(recursion_of_1f1b)
+TEST_ROUNDS(recursion_of_1f1b, 19, 300)
 {
-    sp_prng prng = prng_seeded(19);
-    for (int round = 0; round < 300; round++) {
-        int p = 1 + prng_below(&prng, MOST_P);
-        int m = 1 + prng_below(&prng, MOST_M);
-        AUTO(pipeline) s;
-        pipeline_init(&s, p, m);
-        draw_stages(&s, &prng, m, false, false);
-        assert_int_equal(makespan(&s.plan, &s.costs, true), recursion_ns(&s, m));
-    }
+    int p = 1 + prng_below(prng, MOST_P);
+    int m = 1 + prng_below(prng, MOST_M);
+    AUTO(pipeline) s;
+    pipeline_init(&s, p, m);
+    draw_stages(&s, prng, m, false, false);
+    assert_int_equal(makespan(&s.plan, &s.costs, true), recursion_ns(&s, m));
 }
 
 // F 10, B 20, transfers 3; sends drawn as dots:
@@ -268,8 +258,7 @@ TEST(chunks_of_one_rank)
                       .i_ns = 200,
                       .p2p_ns = 1000};
     sp_engine_options options = {0};
-    AUTO(uniform_step) step;
-    uniform_step_run(&u, &options, &step);
+    UNIFORM_STEP(step, &u, &options);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 5 * 2 * 300);
     uniform_step_fini(&step);
     u = (uniform_case){.kind = SP_SCHEDULE_ZB_V,
@@ -292,7 +281,7 @@ TEST(folding)
         AUTO(sp_plan) plan;
         AUTO(sp_step_costs) costs;
         AUTO(simulated_plan) folded, unfolded;
-        must_succeed(uniform_packing(&packing, layout.dp, 8, ERR));
+        uniform_packing(&packing, layout.dp, 8);
         must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_INTERLEAVED, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         simulate(&plan, &costs, true, false, &folded);

@@ -58,19 +58,16 @@ static void check_receiver(const sp_plan *plan, int dp, int from, int to, bool g
     sp_i_exec_transfers_fini(&letters);
 }
 
-TEST(random_plans)
+TEST_ROUNDS(random_plans, 41, 300)
 {
-    sp_prng prng = prng_seeded(41);
-    for (int i = 0; i < 300; i++) {
-        AUTO(random_plan) r;
-        random_plan_make(&prng, 2, 3, &r);
-        random_agreed_actions(&prng, &r);
-        const sp_layout *layout = &r.plan.layout;
-        for (int d = 0; d < layout->dp; d++) {
-            for (int k = 0; k < layout->pp * layout->pp; k++) {
-                check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, false);
-                check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, true);
-            }
+    AUTO(random_plan) r;
+    random_plan_make(prng, 2, 3, &r);
+    random_agreed_actions(prng, &r);
+    const sp_layout *layout = &r.plan.layout;
+    for (int d = 0; d < layout->dp; d++) {
+        for (int k = 0; k < layout->pp * layout->pp; k++) {
+            check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, false);
+            check_receiver(&r.plan, d, k / layout->pp, k % layout->pp, true);
         }
     }
 }

@@ -10,7 +10,6 @@
 static sp_status take_no_time(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
                               sp_error *err)
 {
-    (void)err;
     const sp_plan *plan = context;
     for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
         outcome->shares[p] = (sp_action_cost){0};
@@ -119,7 +118,6 @@ static const struct {
 static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_error *err)
 {
     bool *seen = context;
-    (void)err;
     AUTO(sp_shares) shares;
     size_t at = 0;
     must_succeed(sp_shares_make(view->plan, &shares, ERR));
@@ -183,13 +181,11 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
     size_t ranks = view->timeline->rank_count;
     sp_timeline timeline = *view->timeline;
     AUTO(sp_memory_timeline) memory;
-    timeline.ranks = calloc(ranks, sizeof *timeline.ranks);
-    assert_non_null(timeline.ranks);
+    timeline.ranks = sp_calloc(ranks, sizeof *timeline.ranks);
     for (size_t r = 0; r < ranks; r++) {
         sp_rank_timeline *rank = &timeline.ranks[r];
         *rank = view->timeline->ranks[r];
-        rank->shares = calloc(rank->share_count + 1, sizeof *rank->shares);
-        assert_non_null(rank->shares);
+        rank->shares = sp_calloc(rank->share_count + 1, sizeof *rank->shares);
         rank->share_count = 0;
         for (size_t i = 0; i < view->timeline->ranks[r].share_count; i++) {
             const sp_share_span *share = &view->timeline->ranks[r].shares[i];
@@ -211,7 +207,6 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
 static sp_status shares_without_work_hold_nothing(void *context, const sp_step_view *view,
                                                   sp_error *err)
 {
-    (void)err;
     enum { MOST_RANKS = 16 };
     int64_t peak_bytes[MOST_RANKS];
     assert_true(view->timeline->rank_count <= MOST_RANKS);

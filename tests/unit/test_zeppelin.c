@@ -89,89 +89,80 @@ static void shuffle(sp_prng *prng, bench *b)
     }
 }
 
-TEST(order_of_samples_changes_no_load)
+TEST_ROUNDS(order_of_samples_changes_no_load, 11, test_draws(20))
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < test_draws(20); round++) {
-        static bench b;
-        bench_init(&b, 1 + round % 2, RANKS >> (round % 2), 4000, "");
-        random_batch(&prng, &b);
-        for (int i = 0; i < STRATEGIES; i++) {
-            AUTO(sp_packing) packing;
-            load before[RANKS], after[RANKS];
-            pack(&b, strategies[i], &packing);
-            loads_of(&packing, before);
-            sp_packing_fini(&packing);
-            shuffle(&prng, &b);
-            pack(&b, strategies[i], &packing);
-            loads_of(&packing, after);
-            assert_memory_equal(before, after, sizeof before);
-        }
-        bench_fini(&b);
+    static bench b;
+    bench_init(&b, 1 + round % 2, RANKS >> (round % 2), 4000, "");
+    random_batch(prng, &b);
+    for (int i = 0; i < STRATEGIES; i++) {
+        AUTO(sp_packing) packing;
+        load before[RANKS], after[RANKS];
+        pack(&b, strategies[i], &packing);
+        loads_of(&packing, before);
+        sp_packing_fini(&packing);
+        shuffle(prng, &b);
+        pack(&b, strategies[i], &packing);
+        loads_of(&packing, after);
+        assert_memory_equal(before, after, sizeof before);
     }
+    bench_fini(&b);
 }
 
 // Packs of all ranks are full but for what the next sample would not fit: two neighbours together
 // hold more than there is room for.
-TEST(samples_over_all_ranks)
+TEST_ROUNDS(samples_over_all_ranks, 13, test_draws(20))
 {
-    sp_prng prng = prng_seeded(13);
-    for (int round = 0; round < test_draws(20); round++) {
-        static bench b;
-        bench_init(&b, 1, RANKS, 4000, "");
-        random_batch(&prng, &b);
-        for (int i = 0; i < 2; i++) {
-            AUTO(sp_packing) packing;
-            pack(&b, strategies[i], &packing);
-            for (size_t k = 0; k < packing.forward.count; k++) {
-                const sp_pack *p = &packing.forward.packs[k];
-                assert_int_equal(p->dp_count, RANKS);
-                assert_true(p->tokens <= b.context);
-                assert_true(k == 0 || p[-1].tokens + p->tokens > b.context);
-            }
+    static bench b;
+    bench_init(&b, 1, RANKS, 4000, "");
+    random_batch(prng, &b);
+    for (int i = 0; i < 2; i++) {
+        AUTO(sp_packing) packing;
+        pack(&b, strategies[i], &packing);
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            assert_int_equal(p->dp_count, RANKS);
+            assert_true(p->tokens <= b.context);
+            assert_true(k == 0 || p[-1].tokens + p->tokens > b.context);
         }
-        bench_fini(&b);
     }
+    bench_fini(&b);
 }
 
 // No sample has more ranks than it needs. A greedy choice of the least loaded rank leaves one that
 // has whole samples no further above any other than the largest of these.
-TEST(samples_level_flops)
+TEST_ROUNDS(samples_level_flops, 17, test_draws(20))
 {
-    sp_prng prng = prng_seeded(17);
-    for (int round = 0; round < test_draws(20); round++) {
-        static bench b;
-        sp_packing packing;
-        double flops[RANKS] = {0}, largest = 0.0;
-        bool whole[RANKS] = {false};
-        bench_init(&b, 1, RANKS, 4000, "");
-        random_batch(&prng, &b);
-        pack(&b, "hybrid-dp", &packing);
-        for (size_t k = 0; k < packing.forward.count; k++) {
-            const sp_pack *p = &packing.forward.packs[k];
-            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
-                double tokens = (double)packing.forward.slices[s].tokens;
-                double of = sp_model_forward_flops(&b.scenario.model, tokens, tokens * tokens);
-                double room = 4000.0 / RANKS;
-                assert_true(tokens <= room * p->dp_count);
-                assert_true(p->dp_count == 1 || tokens > room * p->dp_count / 2);
-                if (p->dp_count == 1) {
-                    whole[p->dp_first] = true;
-                    largest = fmax(largest, of);
-                }
-                for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
-                    flops[r] += of / p->dp_count;
-                }
+    static bench b;
+    sp_packing packing;
+    double flops[RANKS] = {0}, largest = 0.0;
+    bool whole[RANKS] = {false};
+    bench_init(&b, 1, RANKS, 4000, "");
+    random_batch(prng, &b);
+    pack(&b, "hybrid-dp", &packing);
+    for (size_t k = 0; k < packing.forward.count; k++) {
+        const sp_pack *p = &packing.forward.packs[k];
+        for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+            double tokens = (double)packing.forward.slices[s].tokens;
+            double of = sp_model_forward_flops(&b.scenario.model, tokens, tokens * tokens);
+            double room = 4000.0 / RANKS;
+            assert_true(tokens <= room * p->dp_count);
+            assert_true(p->dp_count == 1 || tokens > room * p->dp_count / 2);
+            if (p->dp_count == 1) {
+                whole[p->dp_first] = true;
+                largest = fmax(largest, of);
+            }
+            for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
+                flops[r] += of / p->dp_count;
             }
         }
-        for (int r = 0; r < RANKS; r++) {
-            for (int q = 0; q < RANKS; q++) {
-                assert_true(!whole[r] || flops[r] <= (flops[q] + largest) * (1.0 + 1e-12));
-            }
-        }
-        sp_packing_fini(&packing);
-        bench_fini(&b);
     }
+    for (int r = 0; r < RANKS; r++) {
+        for (int q = 0; q < RANKS; q++) {
+            assert_true(!whole[r] || flops[r] <= (flops[q] + largest) * (1.0 + 1e-12));
+        }
+    }
+    sp_packing_fini(&packing);
+    bench_fini(&b);
 }
 
 // ---- zones ----

@@ -1,5 +1,4 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
-#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -51,7 +50,7 @@ static double nvlink_bytes(const priced_step *step)
 {
     sp_cluster cluster = step->cluster;
     sp_topology *topology;
-    double *bytes;
+    AUTO_FREE double *bytes;
     double sum = 0.0;
     cluster.host_link_bytes_per_s = 64e9;
     cluster.fabric = (sp_fabric){.rails = 8, .oversubscription = 1.0};
@@ -63,7 +62,6 @@ static double nvlink_bytes(const priced_step *step)
         sum += bytes[l];
     }
     sp_topology_free(topology);
-    sp_free(bytes);
     return sum;
 }
 
@@ -134,60 +132,54 @@ TEST(whole_in_a_step)
 // hidden the work gets longer by a share. In DeepSpeed without overlap_comm the stream that
 // computes waits for each scatter (reduce_and_partition_stream of deepspeed/runtime/zero/stage3.py,
 // and average_tensor of stage_1_and_2.py), so that n scatters show.
-TEST(closed_form)
+TEST_ROUNDS(closed_form, 3, 360)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < 360; round++) {
-        enum { OF_OTHERS, OVERLAPS, WAITS } kind = round / 120;
-        char share[64];
-        overlap_share = round % 120 < 60 ? 0.0 : sp_prng_uniform(&prng);
-        snprintf(share, sizeof share, "interference.overlap_share=%.17g", overlap_share);
-        // From hidden altogether to not at all.
-        priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
-        bool gathers = c.layout.zero == 3;
-        int n = 1 + prng_below(&prng, 6);
-        c.layout.pp = 3;
-        c.layout.dp = 2;
-        c.model.layers = 3 * n;
-        c.microbatches = 3;
-        c.memory.recompute = round % 4 < 2 ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE;
-        // The name alone: gradients stay in fp32, as of the other rounds.
-        strcpy(c.memory.stack.name, kind == OF_OTHERS ? "ours" : "hf-trainer");
-        c.memory.stack.hide_gradient_reduce = kind == OVERLAPS;
-        c.overrides[0] = "interference.level=assumed";
-        c.overrides[1] = "interference.source=the test";
-        c.overrides[2] = share;
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
-        double parameters = priced_parameters(&step, one_layer);
-        double g =
-            gathers ? 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16) : 0;
-        double s = 1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
-        int inner = step.costs.stages[1].cost_class;
-        const sp_step_costs *costs = &step.costs;
-        double f = (double)costs->action[SP_ACTION_F][inner].compute_ns / n;
-        double b = (double)costs->action[SP_ACTION_B][inner].compute_ns / n;
-        double i = (double)costs->action[SP_ACTION_I][inner].compute_ns / n;
-        double w = (double)costs->action[SP_ACTION_W][inner].compute_ns / n;
-        double r = (double)costs->action[SP_ACTION_R][inner].compute_ns / n;
-        assert_within((double)costs->action[SP_ACTION_F][inner].dp_ns, g + (n - 1) * excess(g, f),
-                      n);
-        assert_within((double)costs->action[SP_ACTION_I][inner].dp_ns, g + (n - 1) * excess(g, i),
-                      n);
-        assert_within((double)costs->action[SP_ACTION_W][inner].dp_ns,
-                      kind == WAITS ? n * s : s + (n - 1) * excess(s, w), n);
-        assert_within((double)costs->action[SP_ACTION_R][inner].dp_ns,
-                      r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
-        double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
-        if (kind == WAITS) {
-            between = (n - 1) * (excess(g, b) + s);
-        }
-        assert_within((double)costs->action[SP_ACTION_B][inner].dp_ns, g + s + between, n);
-        // Side by side, the halves of a backward hide no less than one after the other.
-        assert_true(costs->action[SP_ACTION_B][inner].dp_ns <=
-                    costs->action[SP_ACTION_I][inner].dp_ns +
-                        costs->action[SP_ACTION_W][inner].dp_ns + 2);
+    enum { OF_OTHERS, OVERLAPS, WAITS } kind = round / 120;
+    char share[64];
+    overlap_share = round % 120 < 60 ? 0.0 : sp_prng_uniform(prng);
+    snprintf(share, sizeof share, "interference.overlap_share=%.17g", overlap_share);
+    // From hidden altogether to not at all.
+    priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(prng)));
+    bool gathers = c.layout.zero == 3;
+    int n = 1 + prng_below(prng, 6);
+    c.layout.pp = 3;
+    c.layout.dp = 2;
+    c.model.layers = 3 * n;
+    c.microbatches = 3;
+    c.memory.recompute = round % 4 < 2 ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE;
+    // The name alone: gradients stay in fp32, as of the other rounds.
+    strcpy(c.memory.stack.name, kind == OF_OTHERS ? "ours" : "hf-trainer");
+    c.memory.stack.hide_gradient_reduce = kind == OVERLAPS;
+    c.overrides[0] = "interference.level=assumed";
+    c.overrides[1] = "interference.source=the test";
+    c.overrides[2] = share;
+    PRICED_STEP(step, &c);
+    double parameters = priced_parameters(&step, one_layer);
+    double g =
+        gathers ? 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16) : 0;
+    double s = 1e9 * priced_collective_s(&step, SP_REDUCE_SCATTER, parameters * BYTES_FP32);
+    int inner = step.costs.stages[1].cost_class;
+    const sp_step_costs *costs = &step.costs;
+    double f = (double)costs->action[SP_ACTION_F][inner].compute_ns / n;
+    double b = (double)costs->action[SP_ACTION_B][inner].compute_ns / n;
+    double i = (double)costs->action[SP_ACTION_I][inner].compute_ns / n;
+    double w = (double)costs->action[SP_ACTION_W][inner].compute_ns / n;
+    double r = (double)costs->action[SP_ACTION_R][inner].compute_ns / n;
+    assert_within((double)costs->action[SP_ACTION_F][inner].dp_ns, g + (n - 1) * excess(g, f), n);
+    assert_within((double)costs->action[SP_ACTION_I][inner].dp_ns, g + (n - 1) * excess(g, i), n);
+    assert_within((double)costs->action[SP_ACTION_W][inner].dp_ns,
+                  kind == WAITS ? n * s : s + (n - 1) * excess(s, w), n);
+    assert_within((double)costs->action[SP_ACTION_R][inner].dp_ns,
+                  r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
+    double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
+    if (kind == WAITS) {
+        between = (n - 1) * (excess(g, b) + s);
     }
+    assert_within((double)costs->action[SP_ACTION_B][inner].dp_ns, g + s + between, n);
+    // Side by side, the halves of a backward hide no less than one after the other.
+    assert_true(costs->action[SP_ACTION_B][inner].dp_ns <=
+                costs->action[SP_ACTION_I][inner].dp_ns + costs->action[SP_ACTION_W][inner].dp_ns +
+                    2);
 }
 
 // Ranks that read parameters one-sidedly read the bytes that a collective gathers: a byte of each
@@ -212,8 +204,7 @@ TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
         c.memory.stack.precision = (sp_step_precision){SP_COMPUTE_FP8, cases[i / 2].recipe,
                                                        cases[i / 2].parameters, false};
         c.overrides[0] = "fp8_gemm={\"tflops\":1000,\"level\":\"assumed\",\"source\":\"test\"}";
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_shard shard = sp_shard_of(&c.model, &c.layout);
         double products = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
         double bytes = BYTES_BF16 * ((double)sp_model_parameters(&c.model) - products) +
@@ -299,41 +290,37 @@ TEST(sharding_costs_time)
 
 static int64_t iteration_ns(const priced_case *c)
 {
-    AUTO(priced_step) step;
-    priced_step_run(c, &step);
+    PRICED_STEP(step, c);
     return step.metrics.iteration_ns;
 }
 
 // Less of what context and tensor parallelism exchange is hidden by computation that is twice as
 // fast. What ZeRO exchanges goes on meanwhile, and while the GPU waits for launches (every second
 // pair of rounds): no step gets slower.
-TEST(faster_computation_slows_no_step)
+TEST_ROUNDS(faster_computation_slows_no_step, 11, 200)
 {
     static const char *const doubled[] = {"gemm_rate.scale=2", "attention.forward_causal.scale=2",
                                           "attention.backward_causal.scale=2"};
     static const int degrees[] = {1, 2, 4, 8};
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 200; round++) {
-        priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
-        c.layout.cp = degrees[sp_prng_below(&prng, 4)];
-        c.layout.tp = degrees[sp_prng_below(&prng, 2)];
-        c.layout.dp = degrees[sp_prng_below(&prng, 2)];
-        c.layout.pp = degrees[sp_prng_below(&prng, 2)];
-        c.microbatches = 1 + prng_below(&prng, 3);
-        c.tokens = 1024 * degrees[sp_prng_below(&prng, 4)];
-        c.memory.recompute = (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES);
-        c.launch_layer_s = round / 2 % 2 * 3e-3;
-        int64_t before_ns = iteration_ns(&c);
-        for (int i = 0; i < 3; i++) {
-            c.overrides[i] = doubled[i];
-        }
-        int64_t after_ns = iteration_ns(&c);
-        // Each part of an action is rounded by itself.
-        int64_t rounding_ns = 8 * c.model.layers * c.microbatches;
-        must_hold(after_ns <= before_ns + rounding_ns,
-                  "tp %d cp %d dp %d zero %d: %lld ns become %lld", c.layout.tp, c.layout.cp,
-                  c.layout.dp, c.layout.zero, (long long)before_ns, (long long)after_ns);
+    priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(prng)));
+    c.layout.cp = degrees[sp_prng_below(prng, 4)];
+    c.layout.tp = degrees[sp_prng_below(prng, 2)];
+    c.layout.dp = degrees[sp_prng_below(prng, 2)];
+    c.layout.pp = degrees[sp_prng_below(prng, 2)];
+    c.microbatches = 1 + prng_below(prng, 3);
+    c.tokens = 1024 * degrees[sp_prng_below(prng, 4)];
+    c.memory.recompute = (sp_recompute)sp_prng_below(prng, SP_RECOMPUTE_MODES);
+    c.launch_layer_s = round / 2 % 2 * 3e-3;
+    int64_t before_ns = iteration_ns(&c);
+    for (int i = 0; i < 3; i++) {
+        c.overrides[i] = doubled[i];
     }
+    int64_t after_ns = iteration_ns(&c);
+    // Each part of an action is rounded by itself.
+    int64_t rounding_ns = 8 * c.model.layers * c.microbatches;
+    must_hold(after_ns <= before_ns + rounding_ns, "tp %d cp %d dp %d zero %d: %lld ns become %lld",
+              c.layout.tp, c.layout.cp, c.layout.dp, c.layout.zero, (long long)before_ns,
+              (long long)after_ns);
 }
 
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
@@ -390,8 +377,7 @@ TEST(the_slowest_rank_sets_the_pace)
     assert_true(isnan(wait_ms));
     // GPUs of another speed compute longer and wait longer.
     for (int seed = 1; seed <= 4; seed++) {
-        char jitter[64];
-        snprintf(jitter, sizeof jitter, ", 'jitter': {'gpu_cv': 0.2, 'seed': %d}", seed);
+        const char *jitter = json_text(", 'jitter': {'gpu_cv': 0.2, 'seed': %d}", seed);
         longest_ms = step_ms(longest, 3, jitter, &wait_ms);
         assert_close(step_ms(apart, 3, jitter, &wait_ms), longest_ms, 1e-3);
     }

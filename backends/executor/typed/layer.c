@@ -38,12 +38,6 @@ static const sp_model *model_of(const layer *l)
     return &l->kind->model;
 }
 
-static void give(layer *l, sp_layer_tensor_id tensor)
-{
-    sp_i_exec_give(l->stage->arena, l->t[tensor]);
-    l->t[tensor] = NULL;
-}
-
 // Column-parallel products read all rows of hidden states, row-parallel ones write them.
 static bool is_column_parallel(const sp_layer_step *o)
 {
@@ -205,9 +199,8 @@ static bool linear(walk *w, const sp_layer_step *o)
     return true;
 }
 
-static bool elementwise(walk *w, const sp_layer_step *o)
+static bool elementwise(walk *w, const sp_layer_step *o SP_UNUSED)
 {
-    (void)o;
     bool ok = sp_model_is_latent(model_of(w->l)) ? SP_EXEC(split_latent)(w->l, w->projected)
                                                  : SP_EXEC(split_qkv)(w->l, w->projected);
     sp_i_exec_give(w->l->stage->arena, w->projected);
@@ -249,10 +242,9 @@ static bool choose(walk *w, const sp_layer_step *o)
                                          : SP_EXEC(experts)->gate(w->l);
 }
 
-static bool add_shared(walk *w, const sp_layer_step *o)
+static bool add_shared(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     if (model_of(l)->shared_gate) {
         SP_EXEC(experts)->add_gated(l, w->shared, w->output);
         return true;
@@ -465,9 +457,8 @@ bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 
 // ---- Backward ----
 
-static bool residual_backward(walk *w, const sp_layer_step *o)
+static bool residual_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
-    (void)o;
     w->residual = w->gradient;
     return true;
 }
@@ -481,16 +472,15 @@ static bool reduce_backward(walk *w, const sp_layer_step *o)
         w->gradient = w->shared;
     } else if (l->t[o->reads] != NULL) {
         w->gradient = SP_EXEC(drop_out_backward)(l, o->reads, w->residual);
-        give(l, o->reads);
+        give_tensor(l, (int)o->reads);
     }
     w->gathered = w->gradient != NULL ? SP_EXEC(gather)(l, w->gradient) : NULL;
     return w->gathered != NULL;
 }
 
-static bool add_shared_backward(walk *w, const sp_layer_step *o)
+static bool add_shared_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     w->shared = w->residual;
     if (!model_of(l)->shared_gate) {
         return true;
@@ -686,10 +676,9 @@ static bool latent_norm_backward(walk *w, const sp_layer_step *o)
 }
 
 // To the gradient of the projected queries, keys and values.
-static bool attention_backward(walk *w, const sp_layer_step *o)
+static bool attention_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     if (sp_model_is_latent(model_of(l))) {
         return latent_attention_backward(w);
     }
@@ -805,7 +794,7 @@ static void give_read(layer *l, int place)
 {
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         if ((int)sp_layer_tensors[t].read_back == place) {
-            give(l, (sp_layer_tensor_id)t);
+            give_tensor(l, t);
         }
     }
 }

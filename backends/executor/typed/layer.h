@@ -31,6 +31,12 @@ typedef struct layer {
     int64_t arrived[SP_I_EXEC_MOST_EXPERT_RANKS], sent[SP_I_EXEC_MOST_EXPERT_RANKS];
 } layer;
 
+static inline void give_tensor(layer *l, int tensor)
+{
+    sp_i_exec_give(l->stage->arena, l->t[tensor]);
+    l->t[tensor] = NULL;
+}
+
 static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
 {
     return &l->stage->job->slices.slice[number];

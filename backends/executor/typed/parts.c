@@ -24,16 +24,10 @@ bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor)
     return l->t[tensor] != NULL;
 }
 
-static void give(layer *l, int tensor)
-{
-    sp_i_exec_give(l->stage->arena, l->t[tensor]);
-    l->t[tensor] = NULL;
-}
-
 void SP_EXEC(drop)(layer *l, sp_layer_tensor_id tensor)
 {
     if (!l->rebuilds && !(l->keep && spec_of(l, tensor)->kept)) {
-        give(l, (int)tensor);
+        give_tensor(l, (int)tensor);
     }
 }
 
@@ -49,7 +43,7 @@ void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack)
             *sp_i_exec_saved(l->stage, forward_pack, l->index, (sp_layer_tensor_id)t) = l->t[t];
             l->t[t] = NULL;
         } else {
-            give(l, t);
+            give_tensor(l, t);
         }
     }
 }
@@ -57,7 +51,7 @@ void SP_EXEC(keep_saved)(layer *l, int32_t forward_pack)
 void SP_EXEC(clear)(layer *l)
 {
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
-        give(l, t);
+        give_tensor(l, t);
     }
 }
 

@@ -25,7 +25,6 @@ static CUresult delay(int64_t ns, CUstream stream)
 
 static CUresult stream_over(CUstream stream)
 {
-    (void)stream;
     clocked.busy = false;
     return CUDA_SUCCESS;
 }
@@ -47,8 +46,6 @@ static void multiply(const computing_product *p, CUstream stream)
 
 static CUresult slow_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    (void)to;
-    (void)from;
     go_on((double)bytes / BYTES_PER_NS + (bytes == 256 ? SMALL_NS : 0), stream);
     return CUDA_SUCCESS;
 }
@@ -60,10 +57,6 @@ static CUresult slow_upload(CUdeviceptr to, const void *from, size_t bytes, CUst
 
 static CUresult slow_set(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
 {
-    (void)to;
-    (void)value;
-    (void)bytes;
-    (void)stream;
     return CUDA_SUCCESS;
 }
 

@@ -4,8 +4,6 @@
 #ifndef SLIMPACK_TESTS_GPU_SUPPORT_CLOCKED_CUDA_H
 #define SLIMPACK_TESTS_GPU_SUPPORT_CLOCKED_CUDA_H
 
-#include <math.h>
-
 #include "backends/cuda/calibration.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"

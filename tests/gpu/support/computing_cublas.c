@@ -150,7 +150,6 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t made,
     const int last = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
     uint64_t most = 0;
     uint32_t alignment = 0;
-    (void)made;
     if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof most) {
         memcpy(&most, value, bytes);
         computing.most_workspace_bytes = (long long)most;
@@ -170,12 +169,6 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
                                 cublasLtMatmulPreference_t preference, int wanted,
                                 cublasLtMatmulHeuristicResult_t results[], int *found)
 {
-    (void)handle;
-    (void)a;
-    (void)b;
-    (void)c;
-    (void)d;
-    (void)preference;
     const matmul *m = (const matmul *)(const void *)desc;
     computing.heuristics++;
     computing.sms = m->sms;
@@ -300,8 +293,6 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     const layout *la = (const layout *)(const void *)a_desc;
     const layout *lb = (const layout *)(const void *)b_desc;
     const layout *lc = (const layout *)(const void *)c_desc;
-    (void)handle;
-    (void)algorithm;
     computing.products++;
     const computing_product shape = {
         .rows = m->a_op == CUBLAS_OP_T ? la->columns : la->rows,

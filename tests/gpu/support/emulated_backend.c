@@ -20,15 +20,12 @@ static sp_i_cublas_api cublas;
 
 static sp_status device_count(int *count, sp_error *err)
 {
-    (void)err;
     *count = 1;
     return SP_OK;
 }
 
 static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
-    (void)device;
-    (void)err;
     *info =
         (sp_device_info){.name = "emulated", .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(BF16)};
     return SP_OK;
@@ -92,9 +89,7 @@ void emulated_backend_free(sp_backend *backend)
     sp_emulated_skips = false;
     sp_emulated_put = NULL;
     stream_queue_reset();
-    if (followed_race() != NULL) {
-        fail_msg("%s", followed_race());
-    }
+    must_hold(followed_race() == NULL, "%s", followed_race());
     emulated_nothing_lives();
 }
 

@@ -8,6 +8,7 @@
 #include "backends/api/device.h"
 #include "backends/api/device_runtime.h"
 #include "tests/gpu/support/stream_queue.h"
+#include "tests/support/test_main.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
 // microsecond with every event that is recorded. Work of its streams is done as late as can be
@@ -19,6 +20,7 @@ void emulated_backend_memory(size_t bytes);
 // Fails the test case where anything of CUDA is still alive or, in a program of ThreadSanitizer
 // (followed.h), two calls touched memory in no order.
 void emulated_backend_free(sp_backend *backend);
+OWNS_AS(emulated_backend, sp_backend)
 void emulated_nothing_lives(void);
 extern const sp_backend_ops emulated_backend_ops;
 // What its runs record kernels by; NULL: this machine's.
@@ -28,6 +30,7 @@ extern const struct sp_i_cupti_api *emulated_cupti;
 // test case as that of the backend does.
 sp_runtime *emulated_runtime_new(int ranks, bool partitioned, int64_t memory_bytes);
 void emulated_runtime_free(sp_runtime *runtime);
+OWNS_AS(emulated_runtime, sp_runtime)
 
 // Launches until one fails; below 0, as it is at first: none does (tests/support/emulated_cuda).
 extern long sp_emulated_launches;

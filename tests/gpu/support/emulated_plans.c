@@ -12,14 +12,11 @@
 // `plain` has started from the same parameters, `unrounded` from those before they were rounded.
 static void must_be_near(const sp_run *run, const sp_run *plain, const sp_run *unrounded)
 {
-    sp_proof proof;
+    AUTO(sp_proof) proof;
     must_succeed(sp_proof_compare(run, plain, unrounded, SP_BF16, &proof, ERR));
     const sp_proven_tensor *worst = &proof.tensors[proof.worst];
-    if (!proof.holds) {
-        fail_msg("%s: off by %.3g, over the bound of %.3g", worst->name, worst->error,
-                 worst->bound);
-    }
-    sp_proof_fini(&proof);
+    must_hold(proof.holds, "%s: off by %.3g, over the bound of %.3g", worst->name, worst->error,
+              worst->bound);
 }
 
 // ---- memory ----
@@ -38,10 +35,8 @@ static size_t next_change(const sp_rank_memory *memory, size_t i)
 static void must_hold_alike(const sp_rank_memory *a, const sp_rank_memory *b)
 {
     for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
-        if (a->peak.of[k] != b->peak.of[k]) {
-            fail_msg("peak: %s %lld, on the CPU %lld", sp_memory_category_names[k],
-                     (long long)a->peak.of[k], (long long)b->peak.of[k]);
-        }
+        must_hold(a->peak.of[k] == b->peak.of[k], "peak: %s %lld, on the CPU %lld",
+                  sp_memory_category_names[k], (long long)a->peak.of[k], (long long)b->peak.of[k]);
     }
     size_t i = 0, j = 0;
     while (i < a->point_count && j < b->point_count) {
@@ -163,7 +158,6 @@ static sp_status run_plan(void *context, const sp_step_view *view, sp_error *err
         RUN_OF(view->plan, &r->run.scenario.model, &r->run.scenario.memory),
         .clock = r->plan->clock, RUN_STEPS(SP_BF16, 5, 1), RUN_OPTIONS(options, 1),
         .memory_points = true};
-    (void)err;
     r->most_offloaded = r->plan->device == NULL
                             ? emulated_request_agrees(&request)
                             : emulated_request_agrees_on(r->plan->device, &request);

@@ -12,9 +12,6 @@ sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
                                   const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
-    (void)place;
-    (void)device;
-    (void)err;
     *made = sp_calloc(1, sizeof **made);
     return SP_OK;
 }
@@ -50,8 +47,6 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
                                         const sp_i_cuda_attention_shape *shape, bool backward,
                                         int64_t *bytes, sp_error *err)
 {
-    (void)attention;
-    (void)err;
     int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
     *bytes = backward ? sp_i_cuda_attention_parts(shape, offset) : 0;
     return SP_OK;
@@ -91,7 +86,6 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
     if (fake_cudnn.fails != SP_OK) {
         return sp_error_set(err, fake_cudnn.fails, "no engine is found");
     }
-    (void)attention;
     atomic_fetch_add(&fake_cudnn.runs[backward], 1);
     const sp_kernel_attention_shape heads = {.heads = shape->heads,
                                              .kv_heads = shape->kv_heads,

@@ -205,14 +205,12 @@ static CUresult bus(char *text, int bytes, CUdevice device)
 
 static CUresult all_memory(size_t *bytes, CUdevice device)
 {
-    (void)device;
     *bytes = (size_t)1 << 37;
     return CUDA_SUCCESS;
 }
 
 static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
-    (void)device;
     MAY_FAIL("DeviceGetAttribute")
     switch (which) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
@@ -301,7 +299,6 @@ static CUresult give(CUdeviceptr data)
 // Fails with the calls of MemAlloc.
 static CUresult host_take(void **data, size_t bytes, unsigned flags)
 {
-    (void)flags;
     NEEDS_CONTEXT("MemAlloc")
     *data = aligned_alloc(FRONT, (bytes + FRONT - 1) / FRONT * FRONT);
     count(&fake.live_blocks, *data != NULL);
@@ -398,8 +395,6 @@ static CUstream new_stream(CUcontext context)
 
 static CUresult stream_new(CUstream *stream, unsigned flags, int priority)
 {
-    (void)flags;
-    (void)priority;
     NEEDS_CONTEXT("StreamCreateWithPriority")
     *stream = new_stream(fake_current_context());
     return CUDA_SUCCESS;
@@ -423,7 +418,6 @@ static CUresult stream_end(CUstream stream)
 
 static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
-    (void)flags;
     MAY_FAIL("StreamWaitEvent")
     recorded last;
     followed_lock(&lock);
@@ -441,7 +435,6 @@ static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
 
 static CUresult event_new(CUevent *event, unsigned flags)
 {
-    (void)flags;
     NEEDS_CONTEXT("EventCreate")
     *event = calloc(1, sizeof(recorded));
     count(&fake.live_events, 1);
@@ -495,8 +488,6 @@ static CUresult event_between(float *ms, CUevent start, CUevent end)
 
 static CUresult resource(CUdevice device, CUdevResource *made, CUdevResourceType type)
 {
-    (void)device;
-    (void)type;
     MAY_FAIL("DeviceGetDevResource")
     made->sm.smCount = fake.sms;
     made->sm.minSmPartitionSize = fake.smallest;
@@ -507,7 +498,6 @@ static CUresult resource(CUdevice device, CUdevResource *made, CUdevResourceType
 static CUresult split(CUdevResource *made, unsigned *groups, const CUdevResource *input,
                       CUdevResource *rest, unsigned flags, unsigned least)
 {
-    (void)flags;
     MAY_FAIL("DevSmResourceSplitByCount")
     fake.splits++;
     *groups -= fake.groups_less;
@@ -520,8 +510,6 @@ static CUresult split(CUdevResource *made, unsigned *groups, const CUdevResource
 
 static CUresult describe(CUdevResourceDesc *made, CUdevResource *resources, unsigned count)
 {
-    (void)resources;
-    (void)count;
     MAY_FAIL("DevResourceGenerateDesc")
     *made = NULL;
     return CUDA_SUCCESS;
@@ -530,9 +518,6 @@ static CUresult describe(CUdevResourceDesc *made, CUdevResource *resources, unsi
 static CUresult context_new(CUgreenCtx *made, CUdevResourceDesc description, CUdevice device,
                             unsigned flags)
 {
-    (void)description;
-    (void)device;
-    (void)flags;
     MAY_FAIL("GreenCtxCreate")
     *made = malloc(1);
     count(&fake.live_contexts, 1);
@@ -548,8 +533,6 @@ static CUresult context_free(CUgreenCtx context)
 
 static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
-    (void)flags;
-    (void)priority;
     MAY_FAIL("GreenCtxStreamCreate")
     *stream = new_stream((CUcontext)(void *)context);
     return CUDA_SUCCESS;

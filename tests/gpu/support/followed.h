@@ -60,18 +60,14 @@ static inline followed_flow *followed_new(void)
 
 static inline void followed_free(followed_flow *flow)
 {
-    (void)flow;
 }
 
 static inline void followed_enter(followed_flow *flow, const followed_call *call)
 {
-    (void)flow;
-    (void)call;
 }
 
 static inline void followed_leave(followed_flow *flow)
 {
-    (void)flow;
 }
 
 static inline const void *followed_token(void)
@@ -81,12 +77,10 @@ static inline const void *followed_token(void)
 
 static inline void followed_release(const void *token)
 {
-    (void)token;
 }
 
 static inline void followed_acquire(const void *token)
 {
-    (void)token;
 }
 
 static inline void followed_call_now(followed_call *call)
@@ -101,9 +95,6 @@ static inline void followed_work(void (*work)(void *context), void *context)
 
 static inline void followed_touch(const void *begin, size_t bytes, bool writes)
 {
-    (void)begin;
-    (void)bytes;
-    (void)writes;
 }
 
 static inline void followed_lock(pthread_mutex_t *lock)

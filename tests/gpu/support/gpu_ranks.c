@@ -1,7 +1,6 @@
 #include "tests/gpu/support/gpu_ranks.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "backends/cuda/nccl.h"
@@ -60,7 +59,6 @@ static void *run_rank(void *context)
 
 static sp_status run_in_job(int rank, void *context, sp_error *err)
 {
-    (void)context;
     return gpu_ranks[rank].body(&gpu_ranks[rank], err);
 }
 
@@ -101,15 +99,15 @@ static sp_status run_with_transport(gpu_rank *me, sp_error *err)
     const sp_i_cuda_runtime_options runtime = {.ranks = me->place.ranks,
                                                .memory_bytes = GPU_RANK_MEMORY};
     me->context = in->context;
-    RANK_TRY(sp_i_cuda_runtime_new(&device, &gpu_ranks_cublas, &runtime, &me->runtime, err));
+    SP_TRY(sp_i_cuda_runtime_new(&device, &gpu_ranks_cublas, &runtime, &me->runtime, err));
     const sp_i_nccl_transport_options options = {.device = device,
                                                  .runtime = me->runtime,
                                                  .place = &me->place,
                                                  .card = "plan 1",
                                                  .api = &gpu_ranks_nccl,
                                                  .timeout_ms = me->timeout_ms};
-    RANK_TRY(sp_i_nccl_transport_new(&options, &me->transport, err));
-    RANK_TRY(in->body(me, err));
+    SP_TRY(sp_i_nccl_transport_new(&options, &me->transport, err));
+    SP_TRY(in->body(me, err));
     sp_i_nccl_transport_free(me->transport);
     sp_i_cuda_runtime_free(me->runtime);
     return SP_OK;
@@ -160,8 +158,8 @@ static sp_status run_with_world(gpu_rank *me, sp_error *err)
                                        .api = me->place.rank == 1 ? &gpu_ranks_other_nccl
                                                                   : &gpu_ranks_nccl};
     me->context = in->context;
-    RANK_TRY(sp_i_nccl_new(&options, &me->n, err));
-    RANK_TRY(in->body(me, err));
+    SP_TRY(sp_i_nccl_new(&options, &me->n, err));
+    SP_TRY(in->body(me, err));
     sp_i_nccl_free(me->n);
     return SP_OK;
 }

@@ -2,7 +2,6 @@
 
 #include "backends/api/device.h"
 #include "backends/cuda/execute.h"
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/streamed_nccl.h"
@@ -127,19 +126,16 @@ static sp_status execute_in_job(int rank, void *context, sp_error *err)
 
 job_end multi_gpu_job(const sp_run_request *request)
 {
-    sp_measured_step *steps = sp_calloc((size_t)request->steps, sizeof *steps);
-    table *t = table_new(request, steps);
+    AUTO_FREE sp_measured_step *steps = sp_calloc((size_t)request->steps, sizeof *steps);
+    AUTO_FREE table *t = table_new(request, steps);
     job_end end = job_run(t->ranks, execute_in_job, t);
     end_steps(t, request->steps);
-    sp_free(steps);
-    sp_free(t);
     return end;
 }
 
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err)
 {
-    (void)device;
     table *t = table_new(request, steps);
     *state = t;
     on_all(t, execute_rank);
@@ -158,7 +154,6 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 // All leave together, as processes do.
 static sp_status leave(gpu_rank *me, sp_error *err)
 {
-    (void)err;
     const seat *s = me->context;
     sp_i_cuda_free_state(s->state);
     return me->status;

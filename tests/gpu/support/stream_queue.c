@@ -52,8 +52,8 @@ static size_t queue_of(void *stream)
         i++;
     }
     if (i == queue_count) {
-        sp_reserve((void **)&queues, &queue_capacity, queue_count + 1, sizeof *queues);
-        queues[queue_count++] = (queue){.stream = stream, .flow = followed_new()};
+        *SP_ADDED(queues, queue_capacity, queue_count) =
+            (queue){.stream = stream, .flow = followed_new()};
     }
     return i;
 }
@@ -79,8 +79,7 @@ static void add(size_t q, item added)
     if (of->first == of->count) {
         of->first = of->count = 0;
     }
-    sp_reserve((void **)&of->items, &of->capacity, of->count + 1, sizeof *of->items);
-    of->items[of->count++] = added;
+    *SP_ADDED(of->items, of->capacity, of->count) = added;
 }
 
 static void do_item(queue *of, const item *next)
@@ -178,7 +177,7 @@ void stream_queue_record(void *event, void *stream)
         const size_t q = queue_of(stream);
         recorded *r = record_of(event);
         if (r == NULL) {
-            sp_reserve((void **)&records, &record_capacity, record_count + 1, sizeof *records);
+            SP_RESERVE(records, record_capacity, record_count + 1);
             r = &records[record_count++];
         }
         *r = (recorded){.event = event, .stream = q, .token = followed_token()};

@@ -1,7 +1,8 @@
 #include "tests/support/kernels/naive_attention.h"
 
+#include <math.h>
+
 #include "tests/gpu/attention_reference.h"
-#include "tests/support/test_main.h"
 
 void attention_set_up(attention_problem *p, int64_t heads, int64_t kv_heads, int64_t head_dim,
                       int64_t tokens)

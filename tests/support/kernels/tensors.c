@@ -1,6 +1,5 @@
 #include "tests/support/kernels/tensors.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 static void *hold(tensors *all, int64_t n, size_t bytes)
@@ -22,6 +21,11 @@ void tensors_fini(tensors *all)
     for (int i = 0; i < all->count; i++) {
         sp_free(all->held[i]);
     }
+}
+
+void problem_tensors_fini(void *problem)
+{
+    tensors_fini(problem);
 }
 
 tensor tensor_zero(tensors *all, int64_t n)

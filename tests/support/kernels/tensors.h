@@ -23,6 +23,13 @@ typedef struct tensors {
 void tensors_init(tensors *all, uint64_t seed);
 void tensors_fini(tensors *all);
 
+// A problem of the file's kind, whose first member is its tensors, from its set_up() to the end of
+// its block.
+#define PROBLEM(name)                                            \
+    __attribute__((cleanup(problem_tensors_fini))) problem name; \
+    set_up(&(name))
+void problem_tensors_fini(void *problem);
+
 // Zeros, and numbers in [-1, 1) that fp32 holds exactly.
 tensor tensor_zero(tensors *all, int64_t n);
 tensor tensor_random(tensors *all, int64_t n);

@@ -29,28 +29,16 @@ typedef struct builder {
 
 // ---- tasks ----
 
-static void *must_have(void *memory)
-{
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return memory;
-}
-
-#define RESERVE(items, capacity, needed) \
-    sp_reserve((void **)&(items), &(capacity), (size_t)(needed), sizeof *(items))
-
 static int add_task(step_graph *g, double ns, int flow)
 {
-    RESERVE(g->tasks, g->task_capacity, g->graph.count + 1);
+    SP_RESERVE(g->tasks, g->task_capacity, (size_t)(g->graph.count + 1));
     g->tasks[g->graph.count] = (simgrid_task){ns, flow};
     return g->graph.count++;
 }
 
 static void add_edge(step_graph *g, int from, int to)
 {
-    RESERVE(g->edges, g->edge_capacity, g->graph.edge_count + 1);
+    SP_RESERVE(g->edges, g->edge_capacity, (size_t)(g->graph.edge_count + 1));
     g->edges[g->graph.edge_count][0] = from;
     g->edges[g->graph.edge_count++][1] = to;
 }
@@ -59,12 +47,12 @@ static void add_edge(step_graph *g, int from, int to)
 static void limit(step_graph *g, sp_flow *flow)
 {
     simgrid_problem *network = &g->graph.network;
-    sp_flow_hop *path = must_have(calloc((size_t)flow->hops + 1, sizeof *path));
+    sp_flow_hop *path = sp_calloc((size_t)flow->hops + 1, sizeof *path);
     for (int32_t i = 0; i < flow->hops; i++) {
         path[i] = flow->path[i];
     }
     path[flow->hops] = (sp_flow_hop){network->links, 1};
-    RESERVE(g->link_bytes_per_s, g->link_capacity, network->links + 1);
+    SP_RESERVE(g->link_bytes_per_s, g->link_capacity, (size_t)(network->links + 1));
     g->link_bytes_per_s[network->links++] = FINER * flow->most_bytes_per_s;
     flow->path = path;
     flow->hops++;
@@ -83,8 +71,8 @@ static int add_transfer(step_graph *g, int path, double bytes, int rounds, int64
         return add_task(g, latency_ns, -1);
     }
     int index = g->graph.network.count++;
-    RESERVE(g->flows, g->flow_capacity, index + 1);
-    RESERVE(g->path_of, g->path_capacity, index + 1);
+    SP_RESERVE(g->flows, g->flow_capacity, (size_t)(index + 1));
+    SP_RESERVE(g->path_of, g->path_capacity, (size_t)(index + 1));
     if (flow.most_bytes_per_s > 0.0) {
         limit(g, &flow);
         path = g->graph.network.paths++;
@@ -127,7 +115,7 @@ static void make_rings(const builder *b, int pp, int dp, int count, sp_route *ro
     if (members == 1) {
         return;
     }
-    int64_t *gpus = must_have(calloc((size_t)(l->tp * members), sizeof *gpus));
+    int64_t *gpus = sp_calloc((size_t)(l->tp * members), sizeof *gpus);
     for (int i = 0; i < l->tp * members; i++) {
         int m = i % members;
         gpus[i] = gpu_of(l, i / members, m % l->cp, dp + m / l->cp, pp);
@@ -143,7 +131,7 @@ static void make_send(const builder *b, int rank, bool backward, sp_route *route
 {
     const sp_layout *l = b->layout;
     int pairs = l->tp * l->cp;
-    int64_t *gpus = must_have(calloc((size_t)(2 * pairs), sizeof *gpus));
+    int64_t *gpus = sp_calloc((size_t)(2 * pairs), sizeof *gpus);
     int to = (rank % l->pp + (backward ? l->pp - 1 : 1)) % l->pp;
     for (int i = 0; i < pairs; i++) {
         int tp = i % l->tp;
@@ -161,13 +149,13 @@ static void make_routes(const builder *b, const sp_network *network)
     sp_error err = {0};
     require(sp_topology_new(network->cluster, &network->rates, &g->topology, &err), &err);
     g->graph.network.links = sp_topology_links(g->topology);
-    RESERVE(g->link_bytes_per_s, g->link_capacity, g->graph.network.links);
+    SP_RESERVE(g->link_bytes_per_s, g->link_capacity, (size_t)g->graph.network.links);
     for (int i = 0; i < g->graph.network.links; i++) {
         g->link_bytes_per_s[i] = FINER * sp_topology_bytes_per_s(g->topology)[i];
     }
     g->graph.network.paths = ring_path(b, l->pp);
     g->route_count = g->graph.network.paths;
-    g->routes = must_have(calloc((size_t)g->route_count, sizeof *g->routes));
+    g->routes = sp_calloc((size_t)g->route_count, sizeof *g->routes);
     for (int r = 0; r < b->ranks; r++) {
         for (int backward = 0; l->pp > 1 && backward < 2; backward++) {
             make_send(b, r, backward != 0, &g->routes[send_path(r, backward != 0)]);
@@ -303,10 +291,10 @@ void step_graph_make(const sp_plan *plan, const sp_step_costs *costs, const sp_n
         actions += plan->stages[r].count;
     }
     size_t given = (costs->side[0].count + costs->side[1].count) * (size_t)sp_layout_vstages(l);
-    b.actings = must_have(calloc(actions, sizeof *b.actings));
-    b.given_by = must_have(calloc(given, sizeof(acting *)));
-    g->action_ends = must_have(calloc(2 * actions, sizeof *g->action_ends));
-    g->step_ends = must_have(calloc((size_t)l->pp, sizeof *g->step_ends));
+    b.actings = sp_calloc(actions, sizeof *b.actings);
+    b.given_by = sp_calloc(given, sizeof(acting *));
+    g->action_ends = sp_calloc(2 * actions, sizeof *g->action_ends);
+    g->step_ends = sp_calloc((size_t)l->pp, sizeof *g->step_ends);
     make_routes(&b, network);
     acting *next = b.actings;
     for (int r = 0; r < b.ranks; r++) {
