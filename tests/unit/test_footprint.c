@@ -724,7 +724,7 @@ TEST(blocks_side_by_side_keep_less)
     for (int tp = 1; tp <= 4; tp *= 2) {
         const sp_layout layout = {
             .tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = tp > 1};
-        sp_model model = builtin("llama-13b");
+        sp_model model = builtin_model("llama-13b");
         sp_memory_options options = {.stack = plain_stack};
         const sp_stage stage = {.layers = 3};
         const sp_unit_load load = {.tokens = 4096};

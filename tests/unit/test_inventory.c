@@ -290,7 +290,7 @@ TEST(blocks_side_by_side)
 {
     const sp_layout split = {
         .tp = 2, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
-    sp_model model = builtin("llama-13b");
+    sp_model model = builtin_model("llama-13b");
     double forward = memory_bytes(&model, SP_PASS_F);
     double backward = memory_bytes(&model, SP_PASS_I);
     double s = 4096.0;
@@ -528,7 +528,7 @@ TEST(gathered_logits_are_whole)
 // hand).
 TEST(losses_move_logits_by_their_kind)
 {
-    sp_model model = builtin("llama-3-8b");
+    sp_model model = builtin_model("llama-3-8b");
     sp_stack stacks[2] = {ours, ours};
     double bytes[2] = {0.0, 0.0};
     int kernels[2] = {0, 0};
