@@ -883,6 +883,7 @@ static const struct {
      "two prompts, which fit, and of which one stands alone"},
     {"workload.over_length", "0", "no sample is longer than the context"},
     {"workload.samples_per_batch", "4", "follows from the lengths in resolved documents"},
+    {"model.blocks", "34", "on one rank two norms of one input take what they take in turn"},
     {"workload.batches", "01", "a batch takes all samples, and uniform ones are one batch again"},
 };
 
