@@ -253,7 +253,6 @@ static void read_again(const framework *of, const sp_scenario *scenario, const c
     if (sp_scenario_from_json(document, "again", NULL, 0, again, &err) != SP_OK) {
         fail_msg("%s: %s\n%s", of->name, err.message[0], text);
     }
-    json_decref(document);
 }
 
 static void check_same(const framework *of, const sp_scenario *scenario, const char *text,
