@@ -484,6 +484,8 @@ void cli_count_cell(cli_table *table, int64_t count);
 // All columns from here on that are figures, up to one that is none.
 void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source);
+// One value of a figure (NULL: with six digits).
+void cli_figure_cell(cli_table *table, const sp_figure *figure, double number);
 // In the place of the cells to come: why there are none.
 void cli_row_text(cli_table *table, const char *text);
 void cli_row_end(cli_table *table);
@@ -805,6 +807,21 @@ sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batche
                            const char *const *strategies, int count, int threads, json_t **json,
                            sp_error *err);
 void cli_print_memory_curve(const json_t *curve);
+
+// ---- two steps ----
+
+typedef struct cli_difference {
+    const char *paths[2]; // A and B: scenarios, or results that hold one step
+    const cli_list *set;  // of scenarios, as `lengths`
+    const char *lengths;
+    int threads;
+    bool json, quiet;
+} cli_difference;
+
+// Prints settings and figures in which they differ, figures by the largest relative change first;
+// as JSON (slimpack/difference/1) {"a", "b", "all_settings" (both hold their scenario), "settings":
+// [{"key", "a", "b"}], "figures": [{"key", "a", "b", "ratio", "change"}]}. Returns the exit status.
+int cli_print_difference(const cli_difference *asked);
 
 // ---- the best layout of a strategy ----
 

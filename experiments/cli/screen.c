@@ -867,10 +867,12 @@ const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
     return text;
 }
 
-// Of a figure that tables do not show (NULL) six digits.
-static void put_figure(cli_table *table, const sp_figure *figure, double number)
+void cli_figure_cell(cli_table *table, const sp_figure *figure, double number)
 {
     char text[CELL];
+    if (table->passes) {
+        return;
+    }
     if (is_csv(table)) {
         write_number(text, number);
     } else if (figure != NULL && figure->digits == SP_SHORT_NUMBER) {
@@ -893,7 +895,7 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
         if (c.figure == NULL) {
             return;
         }
-        put_figure(table, c.figure, value(source, c.figure->key));
+        cli_figure_cell(table, c.figure, value(source, c.figure->key));
     }
 }
 
@@ -921,7 +923,7 @@ static void put_numbers(cli_table *table, const json_t *object, const char *pare
             if (json_is_integer(value)) {
                 cli_count_cell(table, json_integer_value(value));
             } else {
-                put_figure(table, figure_of_path(path), json_real_value(value));
+                cli_figure_cell(table, figure_of_path(path), json_real_value(value));
             }
             cli_row_end(table);
         }
