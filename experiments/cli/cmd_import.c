@@ -181,6 +181,12 @@ sp_status cli_read_root(const char *path, json_t **root, sp_error *err)
     sp_error own = {0};
     bool is_script = false;
     sp_status status = sp_json_read_file(path, 0, root, &own);
+    json_t *base = json_object_get(*root, "grid") != NULL ? json_object_get(*root, "base") : NULL;
+    if (json_is_object(base)) { // of a sweep's specification
+        json_incref(base);
+        json_decref(*root);
+        *root = base;
+    }
     if (status == SP_OK && is_of_ours(*root)) {
         return SP_OK;
     }
