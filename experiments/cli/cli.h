@@ -259,7 +259,8 @@ bool cli_is_file(cli_kind kind);
 int64_t cli_tokens_in(const json_t *value);
 
 // Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
-// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
+// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs;
+// of a batch of rows (sp_scenario_counts_rows()) as many rows.
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err);
 // Reads the JSON of a scenario, a plan or a set; a sweep's specification stands for its base. What

@@ -647,14 +647,24 @@ static void keep_tokens(json_t *workload)
     int64_t uniform = cli_tokens_in(json_object_get(workload, "uniform"));
     int64_t context = cli_tokens_in(json_object_get(workload, "context"));
     json_int_t rows = json_integer_value(json_object_get(workload, "samples_per_batch"));
-    int64_t row = uniform > 0 ? uniform : context;
-    if (row > 0 && rows > 0 && rows < MOST_ROWS) {
+    if (uniform > 0 && rows > 0 && rows < MOST_ROWS) {
         json_object_del(workload, "samples_per_batch");
-        sp_json_put(workload, "tokens_per_batch", json_integer(rows * row));
+        sp_json_put(workload, "tokens_per_batch", json_integer(rows * uniform));
     }
     if (uniform > 0 && context == 0) {
         sp_json_put(workload, "context", json_incref(json_object_get(workload, "uniform")));
     }
+}
+
+static bool states_batch(const cli_list *set)
+{
+    static const char *const keys[] = {"workload.samples_per_batch", "workload.tokens_per_batch",
+                                       "schedule.microbatches"};
+    bool states = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        states = states || sp_scenario_stated(set->items, set->count, keys[i]) != NULL;
+    }
+    return states;
 }
 
 static sp_status take_lengths(json_t *document, const cli_list *set, const char *lengths,
@@ -675,9 +685,7 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
     if (!json_is_object(workload)) { // which the reader of the scenario tells
         return SP_OK;
     }
-    if (json_object_get(workload, "lengths") == NULL &&
-        sp_scenario_stated(set->items, set->count, "workload.samples_per_batch") == NULL &&
-        sp_scenario_stated(set->items, set->count, "workload.tokens_per_batch") == NULL) {
+    if (json_object_get(workload, "lengths") == NULL && !states_batch(set)) {
         keep_tokens(workload);
     }
     json_object_del(workload, "uniform");
@@ -693,9 +701,13 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err)
 {
+    const bool of_rows = sp_scenario_counts_rows(document) && !states_batch(set);
     sp_status status = lengths != NULL ? take_lengths(document, set, lengths, err) : SP_OK;
     for (int i = 0; status == SP_OK && i < set->count; i++) {
         status = sp_scenario_override(document, set->items[i], err);
+    }
+    if (of_rows && json_object_get(json_object_get(document, "workload"), "lengths") != NULL) {
+        sp_scenario_fill_rows(document);
     }
     return status;
 }

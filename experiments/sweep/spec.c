@@ -604,9 +604,18 @@ json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
 {
     const json_t *grid = json_object_get(document, "grid");
     json_t *scenario = json_copy(json_object_get(document, "base"));
+    bool lengths = false;
+    bool sizes = false;
     for (int a = 0; a < spec->axis_count; a++) {
         const json_t *values = json_object_get(grid, spec->axes[a].path);
         put_at(scenario, spec->axes[a].path, json_array_get(values, (size_t)digit[a]));
+        lengths = lengths || strcmp(spec->axes[a].path, "workload.lengths") == 0;
+        sizes = sizes || strcmp(spec->axes[a].path, "workload.samples_per_batch") == 0 ||
+                strcmp(spec->axes[a].path, "workload.tokens_per_batch") == 0 ||
+                strcmp(spec->axes[a].path, "schedule.microbatches") == 0;
+    }
+    if (lengths && !sizes && sp_scenario_counts_rows(json_object_get(document, "base"))) {
+        sp_scenario_fill_rows(scenario);
     }
     return scenario;
 }
