@@ -374,15 +374,15 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
 static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
+    char *command = go_on(summary);
     json_t *json = sp_json_object(
         SP_JSON("schema", "slimpack/sweep-summary/1"),
         SP_JSON("settings", json_incref(summary->spec->settings)),
         SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
         SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
         SP_JSON("status", cli_statuses_json(summary->of_status)),
+        SP_JSON("go_on", command != NULL ? json_string(command) : NULL),
         SP_JSON("best", points_json(summary->spec, summary->best, summary->best_count)));
-    char *command = go_on(summary);
-    sp_json_add(json, SP_JSON("go_on", sp_json_text_or_null(command)));
     sp_free(command);
     if (summary->beyond > 0) {
         sp_json_put(json, "beyond_stack", json_integer(summary->beyond));
