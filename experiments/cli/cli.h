@@ -345,6 +345,10 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 void cli_warn_whole(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Before an answer is printed: leaves place for such a warning behind it.
 void cli_leave_place(const char *text);
+// Before an answer is printed: leaves place for the command that ends it, which cli_print_end()
+// prints, whatever else had no place.
+void cli_leave_end(const char *command);
+void cli_print_end(const char *command);
 // Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 

@@ -292,20 +292,15 @@ static char *go_on(const sweep_summary *summary)
     return sp_text_end(&memory);
 }
 
-static void print_go_on(const sweep_summary *summary)
-{
-    char *command = go_on(summary);
-    if (command != NULL) {
-        cli_print_command(stdout, command, printf("\ngo on with: ") - 1, 4);
-    }
-    sp_free(command);
-}
-
 // `output` is the name of the results file.
 static void print_sweep(const sweep_summary *summary, const char *output)
 {
     char number[CLI_GROUPED];
     const sweep_summary_options *options = &summary->options;
+    char *command = go_on(summary);
+    if (command != NULL) {
+        cli_leave_end(command);
+    }
     printf("%s point%s", cli_grouped(summary->written, number), sp_plural(summary->written));
     if (summary->written < summary->points) {
         printf(" of %s", cli_grouped(summary->points, number));
@@ -339,7 +334,10 @@ static void print_sweep(const sweep_summary *summary, const char *output)
                  sweep_figure_names[options->x], sweep_figure_names[options->y]);
         print_groups(summary, summary->front, summary->front_count, title, NULL);
     }
-    print_go_on(summary);
+    if (command != NULL) {
+        cli_print_end(command);
+    }
+    sp_free(command);
 }
 
 // ---- for programs ----
@@ -1099,7 +1097,6 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
 {
     sp_error err = {0};
     int exit_status = 0;
-    warn_of_points(&args->common, summary);
     if (args->common.csv) {
         print_chosen_rows(args, rows);
     } else if (args->common.json) {
@@ -1107,6 +1104,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
     } else {
         print_sweep(summary, args->output);
     }
+    warn_of_points(&args->common, summary);
     // Where nothing is listed that is the answer.
     if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
         plot_points(summary, &rows->listed, args->output, args->plot, &err) != SP_OK) {
@@ -1365,12 +1363,12 @@ typedef struct merge_args {
 static int print_merged(const merge_args *args, const sweep_summary *summary)
 {
     int exit_status = 0;
-    warn_of_points(&args->common, summary);
     if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
     } else {
         print_sweep(summary, args->output);
     }
+    warn_of_points(&args->common, summary);
     return cli_answer(exit_status, summary->best_count > 0);
 }
 

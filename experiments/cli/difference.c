@@ -355,7 +355,7 @@ static void print_error(const difference *d)
     }
 }
 
-static void print_go_on(const difference *d)
+static char *go_on(const difference *d)
 {
     sp_text memory;
     FILE *out = sp_text_begin(&memory);
@@ -369,13 +369,13 @@ static void print_go_on(const difference *d)
         sp_print_word(out, d->a.path);
         fputs(" -o page.html", out);
     }
-    char *command = sp_text_end(&memory);
-    cli_print_command(stdout, command, printf("go on with: "), 4);
-    sp_free(command);
+    return sp_text_end(&memory);
 }
 
 static void print_difference(const difference *d)
 {
+    char *command = go_on(d);
+    cli_leave_end(command);
     print_side("A", &d->a);
     print_side("B", &d->b);
     print_verdict(d);
@@ -393,11 +393,11 @@ static void print_difference(const difference *d)
     if (d->count > 0) {
         putchar('\n');
         print_figures(d);
-        putchar('\n');
     } else {
         puts("no figure differs");
     }
-    print_go_on(d);
+    cli_print_end(command);
+    sp_free(command);
 }
 
 // ---- for programs ----

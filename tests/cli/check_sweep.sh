@@ -538,6 +538,12 @@ cat >'a folder/spec.json' <<SPEC
                                "cluster.nic_gbit_per_s": [200.5], "parallel.sequence_parallel": [false], "workload.lengths": ["own.txt"]}}
 SPEC
 goes_on 'a folder/spec.json'
+# A command on several lines does not part names at their blanks; an answer longer than the screen has it, too.
+long="a folder with it's blanks and a name that does not fit on a line of the screen beside a command"
+mkdir -p "$long" && cp 'a folder/base.json' 'a folder/own.txt' "$long"
+echo '{"base": "base.json", "grid": {"workload.context": ["4K", "6K", "8K"], "model": ["llama-7b", "llama-13b", "llama-2-7b"], "parallel.pp": [1, 2, 4]}}' >"$long/spec.json"
+goes_on "$long/spec.json"
+grep -q 'more lines with --wide' text || complain "nothing was left out: $(cat text)"
 expect "a sweep of standard input" null "$("$program" sweep - -o go2.jsonl --json -q <rows.json | jq .go_on)"
 
 exit "$failed"
