@@ -263,9 +263,9 @@ int64_t cli_tokens_in(const json_t *value);
 // of a batch of rows (sp_scenario_counts_rows()) as many rows.
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err);
-// Reads the JSON of a scenario, a plan or a set; a sweep's specification stands for its base. What
-// is something else that people have, a framework's configuration or a list of lengths, is refused
-// with the way that it goes.
+// Reads the JSON of a scenario, a plan or a set; a sweep's specification stands for its base, the
+// name of a model for a scenario of it. What is something else that people have, a framework's
+// configuration or a list of lengths, is refused with the way that it goes.
 sp_status cli_read_root(const char *path, json_t **root, sp_error *err);
 // Reads a scenario's from its file, and changes it so. The caller owns *document, after an error as
 // well.

@@ -346,15 +346,37 @@ static const char *model_for_scenario(const cli_command *command, const cli_oper
     return access(first, F_OK) == 0 ? NULL : sp_model_builtin_meant(first);
 }
 
-static int check_operands(const cli_command *command, const cli_operands *operands)
+static bool is_given(const parser *in, const char *name)
 {
-    const char *model = model_for_scenario(command, operands);
+    const cli_option *option = in->command->options;
+    while (option->name != NULL && strcmp(option->name, name) != 0) {
+        option++;
+    }
+    return option->name != NULL && in->given[option - in->command->options] > 0;
+}
+
+// Beside --set and --lengths it is one of which they say all that is not usual.
+static void warn_of_model(const parser *in, const cli_operands *operands)
+{
+    const char *model = model_for_scenario(in->command, operands);
     if (model != NULL) {
+        cli_warn(flag_of(in->command, in->args, "quiet"),
+                 "'%s' is a model: what --set and --lengths do not state is assumed",
+                 operands->items[0]);
+    }
+}
+
+static int check_operands(const parser *in, const cli_operands *operands)
+{
+    const cli_command *command = in->command;
+    const char *model = model_for_scenario(command, operands);
+    if (model != NULL && !is_given(in, "set") && !is_given(in, "lengths")) {
         return cli_usage_error(command,
                                "'%s' is a model, a scenario says GPUs and lengths as well: "
                                "'slimpack tune %s --gpus 8 --context 8K -o scenario.json' writes "
-                               "one",
-                               operands->items[0], model);
+                               "one for 'slimpack %s scenario.json'; or state them beside it "
+                               "(--set, --lengths)",
+                               operands->items[0], model, command->name);
     }
     if (operands->count < command->min_operands) {
         return cli_usage_error(command, "'%s' needs %s", command->name, command->operands);
@@ -746,7 +768,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     cli_errors_begin(argc, argv);
     int result = parse_words(&in, &operands);
     if (result == CLI_PROCEED) {
-        result = check_operands(command, &operands);
+        result = check_operands(&in, &operands);
     }
     if (result == CLI_PROCEED) {
         result = prepare_files(command, args, &operands);
@@ -762,6 +784,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
                                    .markdown = !page && flag_of(command, args, "markdown")};
         cli_screen_begin(&common, page);
         warn_of_repeated(&in);
+        warn_of_model(&in, &operands);
         result = command->run(args, &operands);
         cli_screen_end();
     }

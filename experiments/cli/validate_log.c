@@ -436,30 +436,6 @@ static void print_flops(const comparison *c)
     cli_print_wrapped(stdout, text, printf("  FLOPs: "), 9);
 }
 
-int cli_validate_expected(const sp_step_error *error, double times)
-{
-    if (!isfinite(times) || (!error->known && error->range.steps == 0)) {
-        return -1;
-    }
-    return error->known ? fabs(1.0 / times - 1.0) <= error->p90
-                        : times >= error->range.least && times <= error->range.most;
-}
-
-void cli_validate_print_fit(const char *measurements, const char *table)
-{
-    char *command = sp_malloc(strlen(measurements) + 64);
-    sprintf(command, "slimpack calibrate%s --fit FIT.json -o mine.json", measurements);
-    cli_print_command(stdout, command, printf("go on with: "), 4);
-    sp_free(command);
-    char text[SP_ERROR_TEXT];
-    snprintf(
-        text, sizeof text,
-        "FIT.json names the constants that are free, fewer than there are steps, and the table "
-        "%s ('slimpack help calibrate')",
-        table);
-    cli_print_wrapped(stdout, text, printf("  "), 2);
-}
-
 static void print_go_on(const validate_args *args, const comparison *c, int expected)
 {
     sp_text memory;

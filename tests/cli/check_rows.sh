@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check_rows.sh PROGRAM SOURCE: lengths that come to an imported scenario later, by --lengths, --set or a sweep, make
 # the step that they make when `import` is told them: as many rows as the launch file counts, whatever the replicas.
+# And a model's name in a scenario's place.
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
@@ -40,4 +41,15 @@ done
 "$program" import rows.sh -o later.json -q >/dev/null
 expect "rows of two replicas" "$(step later.json --lengths wikipedia | jq -c '.[:3]')" \
     "$(step later.json --lengths wikipedia --set parallel.dp=2 | jq -c '.[:3]')"
+
+# A model's name beside settings is the scenario of that model, in each command that takes one.
+echo '{"model": "llama-3-8b"}' >model.json
+for command in 'simulate --lengths wikipedia' 'compare --strategies packed,bfd --lengths wikipedia' 'prefill --lengths 32K'; do
+    # shellcheck disable=SC2086
+    "$program" $command model.json --set parallel.tp=8 --set workload.context=8K -q >of_scenario
+    # shellcheck disable=SC2086
+    "$program" $command llama-3-8b --set parallel.tp=8 --set workload.context=8K -q >of_model
+    [ -s of_model ] || complain "$command of a model: nothing is printed"
+    cmp of_scenario of_model || complain "$command of a model: another answer"
+done
 exit "$failed"
