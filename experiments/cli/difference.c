@@ -208,6 +208,12 @@ static void find_figures(difference *d)
 
 // ---- for people ----
 
+// B over A; NAN where they lie on two sides of 0.
+static double ratio_of(const changed *f)
+{
+    return f->a * f->b >= 0.0 ? f->b / f->a : (double)NAN;
+}
+
 static const char *value_text(const json_t *value, char text[VALUE])
 {
     if (json_is_string(value)) {
@@ -249,7 +255,7 @@ static void print_figures(const difference *d)
             cli_cell(&table, "%s", f->key);
             cli_figure_cell(&table, figure->label != NULL ? figure : NULL, f->a);
             cli_figure_cell(&table, figure->label != NULL ? figure : NULL, f->b);
-            cli_number_cell(&table, "%.3fx", f->b / f->a);
+            cli_number_cell(&table, "%.3fx", ratio_of(f));
         }
         cli_row_end(&table);
     }
@@ -314,13 +320,17 @@ static void print_side(const char *name, const side *s)
     cli_print_wrapped(stdout, text, printf("%s  ", name), 3);
 }
 
-static const char *fits_of(const side *s)
+static void print_time(const char *name, const side *s, const char *end)
 {
     const char *fits = json_string_value(json_object_get(s->result, "fits"));
-    return fits == NULL                 ? ""
-           : strcmp(fits, "yes") == 0   ? ", fits"
-           : strcmp(fits, "tight") == 0 ? ", fits TIGHTLY"
-                                        : ", OUT OF MEMORY";
+    printf("%s%.1f ms", name, figure_of(s, "iteration_ms"));
+    if (fits != NULL) {
+        printf(", %s", strcmp(fits, "yes") == 0 ? "fits"
+                       : strcmp(fits, "tight") == 0
+                           ? cli_tight_text(figure_of(s, "memory_margin_gib"))
+                           : "OUT OF MEMORY");
+    }
+    fputs(end, stdout);
 }
 
 // By steps of unlike work the tokens of a second say which is faster.
@@ -329,8 +339,9 @@ static void print_verdict(const difference *d)
     const double ms[2] = {figure_of(&d->a, "iteration_ms"), figure_of(&d->b, "iteration_ms")};
     const double rate[2] = {figure_of(&d->a, "tokens_per_s"), figure_of(&d->b, "tokens_per_s")};
     const double work = rate[1] * ms[1] / (rate[0] * ms[0]);
-    printf("B takes %.3f times the step of A: %.1f ms%s; A %.1f ms%s\n", ms[1] / ms[0], ms[1],
-           fits_of(&d->b), ms[0], fits_of(&d->a));
+    printf("B takes %.3f times the step of A: ", ms[1] / ms[0]);
+    print_time("", &d->b, "; ");
+    print_time("A ", &d->a, "\n");
     if (fabs(work - 1.0) > 1e-6) {
         printf(
             "a step of B trains %.3f times the tokens, which makes %.3f times as many a second\n",
@@ -355,18 +366,17 @@ static void print_error(const difference *d)
     }
 }
 
+// The caller frees it with sp_free().
 static char *go_on(const difference *d)
 {
     sp_text memory;
     FILE *out = sp_text_begin(&memory);
     const bool evaluated = d->a.is_scenario || d->b.is_scenario;
     fputs(evaluated ? "slimpack simulate " : "slimpack report ", out);
-    sp_print_word(out, evaluated && !d->b.is_scenario ? d->a.path : d->b.path);
-    if (evaluated) {
-        fputs(" --timeline", out);
-    } else {
-        fputc(' ', out);
-        sp_print_word(out, d->a.path);
+    sp_print_word(out, d->b.is_scenario ? d->b.path : d->a.path);
+    fputs(evaluated ? " --timeline" : " ", out);
+    if (!evaluated) {
+        sp_print_word(out, d->b.path);
         fputs(" -o page.html", out);
     }
     return sp_text_end(&memory);
@@ -409,7 +419,7 @@ static json_t *difference_json(const difference *d)
         const changed *f = &d->figures[i];
         json_array_append_new(
             figures, sp_json_object(SP_JSON("key", f->key), SP_JSON("a", f->a), SP_JSON("b", f->b),
-                                    SP_JSON("ratio", f->b / f->a), SP_JSON("change", f->change)));
+                                    SP_JSON("ratio", ratio_of(f)), SP_JSON("change", f->change)));
     }
     return sp_json_object(
         SP_JSON("schema", "slimpack/difference/1"), SP_JSON("a", d->a.path),
