@@ -259,11 +259,13 @@ bool cli_is_file(cli_kind kind);
 int64_t cli_tokens_in(const json_t *value);
 
 // Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
-// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
+// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs;
+// of a batch of rows (sp_scenario_counts_rows()) as many rows.
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err);
-// Reads the JSON of a scenario, a plan or a set. What is something else that people have, a
-// framework's configuration or a list of lengths, is refused with the way that it goes.
+// Reads the JSON of a scenario, a plan or a set; a sweep's specification stands for its base, the
+// name of a model for a scenario of it. What is something else that people have, a framework's
+// configuration or a list of lengths, is refused with the way that it goes.
 sp_status cli_read_root(const char *path, json_t **root, sp_error *err);
 // Reads a scenario's from its file, and changes it so. The caller owns *document, after an error as
 // well.
@@ -343,6 +345,10 @@ void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 void cli_warn_whole(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Before an answer is printed: leaves place for such a warning behind it.
 void cli_leave_place(const char *text);
+// Before an answer is printed: leaves place for the command that ends it, which cli_print_end()
+// prints, whatever else had no place.
+void cli_leave_end(const char *command);
+void cli_print_end(const char *command);
 // Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 
@@ -484,6 +490,8 @@ void cli_count_cell(cli_table *table, int64_t count);
 // All columns from here on that are figures, up to one that is none.
 void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source);
+// One value of a figure (NULL: with six digits).
+void cli_figure_cell(cli_table *table, const sp_figure *figure, double number);
 // In the place of the cells to come: why there are none.
 void cli_row_text(cli_table *table, const char *text);
 void cli_row_end(cli_table *table);
@@ -805,6 +813,21 @@ sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batche
                            const char *const *strategies, int count, int threads, json_t **json,
                            sp_error *err);
 void cli_print_memory_curve(const json_t *curve);
+
+// ---- two steps ----
+
+typedef struct cli_difference {
+    const char *paths[2]; // A and B: scenarios, or results that hold one step
+    const cli_list *set;  // of scenarios, as `lengths`
+    const char *lengths;
+    int threads;
+    bool json, quiet;
+} cli_difference;
+
+// Prints settings and figures in which they differ, figures by the largest relative change first;
+// as JSON (slimpack/difference/1) {"a", "b", "all_settings" (both hold their scenario), "settings":
+// [{"key", "a", "b"}], "figures": [{"key", "a", "b", "ratio", "change"}]}. Returns the exit status.
+int cli_print_difference(const cli_difference *asked);
 
 // ---- the best layout of a strategy ----
 

@@ -1101,10 +1101,31 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
                                         args->common.quiet || args->common.json, err);
 }
 
+static int run_two(const compare_args *args, const cli_operands *operands)
+{
+    if (args->strategies != NULL || args->schedules != NULL || args->best_layout ||
+        args->memory_curve || args->any_schedule || args->plot != NULL || args->emit.count > 0 ||
+        args->train_tokens != NULL || args->time_limit_s != 0) {
+        return cli_usage_error(&cli_cmd_compare,
+                               "of two steps, what differs is told: beside '%s' no options but "
+                               "--set, --lengths, -j and those of printing",
+                               operands->items[1]);
+    }
+    return cli_print_difference(&(cli_difference){.paths = {operands->items[0], operands->items[1]},
+                                                  .set = &args->set,
+                                                  .lengths = args->lengths,
+                                                  .threads = cli_threads(args->jobs),
+                                                  .json = args->common.json,
+                                                  .quiet = args->common.quiet});
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const compare_args *args = given;
     int exit_status = 0;
+    if (operands->count > 1) {
+        return run_two(args, operands);
+    }
     comparison cmp = {0};
     sp_error err = {0};
     if (args->emit.count > 0 && !args->best_layout) {
@@ -1197,63 +1218,63 @@ static const char *const examples[] = {
     "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
     "slimpack compare experiments/demo.json --strategies packed,bfd,slimpack --plot steps.pdf",
     "slimpack compare experiments/demo.json --memory-curve --strategies slimpack,slimpack-zb",
+    "slimpack compare before.json after.json",
     NULL,
 };
 
 const cli_command cli_cmd_compare = {
     .name = "compare",
-    .summary = "compare packing strategies, or schedules, on the same batches",
-    CLI_TAKES("SCENARIO", 1, 1),
+    .summary = "compare packing strategies, or schedules, on the same batches; or two steps",
+    CLI_TAKES("SCENARIO|A B", 1, 2),
     .description =
         "Evaluates a scenario with several packing strategies, all on the same batches, and "
         "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
-        "TFLOP/s/GPU, MFU, bubble ratio, peak memory, imbalance over data-parallel ranks "
-        "(busiest over mean), gap, micro-batches and solver time. The gap is that to the best "
-        "bound proved for plans of the row's own kind (whole samples or slices, backward split "
-        "or not, ranks merged or not) in its own schedule: another strategy may be faster than "
-        "that.\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble "
-        "ratios, and the activation units that the fullest and the last pipeline rank hold. A "
-        "schedule that runs a given number of chunks per rank gets that number. A row that "
-        "cannot be planned or simulated says why.\n\nWith --best-layout every strategy is "
-        "evaluated at all layouts of the scenario's GPUs (tensor parallelism inside a node, "
-        "context parallelism up to 16, pipeline and data parallelism), with recomputation "
-        "none, attention or full, ZeRO 1 to 3, the schedules 1f1b, interleaved, zb-h1 and zb-v "
-        "unless it brings its own, and several budgets of tokens; layouts whose pure work "
-        "alone takes longer than the fastest are left out. Around the six fastest all numbers "
-        "of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
+        "TFLOP/s/GPU, MFU, bubble ratio, peak memory, imbalance over data-parallel ranks (busiest "
+        "over mean), gap, micro-batches and solver time. The gap is that to the best bound proved "
+        "for plans of the row's own kind (whole samples or slices, backward split or not, ranks "
+        "merged or not) in its own schedule.\n\nWith --schedules it compares pipeline schedules: "
+        "iteration time, both bubble ratios, and the activation units that the fullest and the "
+        "last pipeline rank hold. A schedule that runs a given number of chunks per rank gets "
+        "that number. A row that cannot be planned or simulated says why.\n\nWith --best-layout "
+        "every strategy is evaluated at all layouts of the scenario's GPUs (tensor parallelism "
+        "inside a node, context parallelism up to 16, pipeline and data parallelism), with "
+        "recomputation none, attention or full, ZeRO 1 to 3, the schedules 1f1b, interleaved, "
+        "zb-h1 and zb-v unless it brings its own, and several budgets of tokens; layouts whose "
+        "pure work alone takes longer than the fastest are left out. Around the six fastest all "
+        "numbers of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
         "v-half, numbers of slices with and without exchange of attention, and for strategies "
         "that neither bring nor choose one the exchange of keys and values in rings and in "
-        "all-to-alls with rings are tried, too. Its row is, of those that fit well, the one "
-        "with the least time over the chance that it runs (" CLI_CHANCE
-        "), by PyTorch's blocks, which are counted of every layout that would be the fastest, "
-        "and where another one that may sooner run out of memory would be faster, a line below "
-        "says so; beside it stands what the strategy takes in the scenario's own layout (--csv: it "
-        "has columns). "
-        "Schedules, recomputation and exchanges are those of the stack ('slimpack help "
-        "stacks') unless the scenario states others, or with --any-schedule all. This may take "
-        "minutes.\n\nWith --memory-curve the strategies are evaluated with the scenario's "
-        "memory, then with four fifths of that and so on, until none of them fits: the trade "
-        "of time against memory. A plan for less memory that is faster, by time over that "
-        "chance, or fits better stands for more memory, too, with a star (--json: the limit "
-        "that it was made for), and a step that fits tightly is marked; blocks of PyTorch's "
-        "allocator are counted above half of the limit alone.\n\nAbove the rows stands how "
-        "far the profile was off on logged steps like these, or why that is not known. The "
-        "margin is the memory limit less what PyTorch's allocator would reserve, whose blocks "
-        "are counted of every row, as simulate counts them, or less the peak where they cannot "
-        "be counted (simulate says why). A row with less than 3 % of the limit to spare, or a "
-        "tenth where blocks are not counted, is marked tight and may run several times "
-        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules; where that runs "
-        "out of memory, there are none. Without a list the first row is packed, as most software "
-        "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest "
-        "of a micro-batch, or where that does not fit the first strategy that does and trains "
-        "all tokens: no step that is padded to the context, or that cannot run. Of a scenario "
-        "that names its stack, the rows that it runs are shown, and a line on the fastest of "
-        "the others (--wide shows all; --json: beyond_stack).\n\n--plot draws a bar for each "
-        "row, as long as its step takes; the fastest that fits is marked, and those that fit "
-        "tightly, run out of memory or cannot be run.\n\n--time-limit and Ctrl-C (exit status "
-        "130; a second one at once) end a comparison with what is known.\n\nA row that runs out "
-        "of memory is marked oom; a warning (with --json its reason) says which sample needs how "
-        "much. The exit status is 1 when no row can be trained.",
+        "all-to-alls with rings are tried, too. Its row is, of those that fit well, the one with "
+        "the least time over the chance that it runs (" CLI_CHANCE
+        "), by PyTorch's blocks, which are counted of every layout that would be the fastest, and "
+        "where another one that may sooner run out of memory would be faster, a line below says "
+        "so; beside it stands what the strategy takes in the scenario's own layout (--csv: it has "
+        "columns). Schedules, recomputation and exchanges are those of the stack ('slimpack help "
+        "stacks') unless the scenario states others, or with --any-schedule all.\n\nWith "
+        "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
+        "fifths of that and so on, until none of them fits: the trade of time against memory. A "
+        "plan for less memory that is faster, by time over that chance, or fits better stands for "
+        "more memory, too, with a star (--json: the limit that it was made for), and a step that "
+        "fits tightly is marked; blocks of PyTorch's allocator are counted above half of the "
+        "limit alone.\n\nAbove the rows stands how far the profile was off on logged steps like "
+        "these, or why that is not known. The margin is the memory limit less what PyTorch's "
+        "allocator would reserve, whose blocks are counted of every row, as simulate counts them, "
+        "or less the peak where they cannot be counted (simulate says why). A row with less than "
+        "3 % of the limit to spare, or a tenth where blocks are not counted, is marked tight and "
+        "may run several times slower.\n\nSpeed-ups are over the first of --strategies or "
+        "--schedules; where that runs out of memory, there are none. Without a list the first row "
+        "is packed, as most software packs, with a stack that pads batches (Hugging Face's "
+        "Trainer) padded to the longest of a micro-batch, or where that does not fit the first "
+        "strategy that does and trains all tokens. Of a scenario that names its stack, the rows "
+        "that it runs are shown, and a line on the fastest of the others (--wide shows all; "
+        "--json: beyond_stack).\n\n--plot draws a bar for each row, as long as its step takes; "
+        "the fastest that fits is marked, and those that fit tightly, run out of memory or cannot "
+        "be run.\n\nOf two files, scenarios or results of 'simulate --json', it tells which "
+        "settings differ (of results without --explain those that they hold) and which figures, "
+        "the largest relative change first.\n\n--time-limit and Ctrl-C (exit status 130; a second "
+        "one at once) end a comparison with what is known.\n\nA row that runs out of memory is "
+        "marked oom; a warning (with --json its reason) says which sample needs how much. The "
+        "exit status is 1 when no row can be trained.",
     .list = list_strategies,
     CLI_RUNS(run, compare_args, options, examples),
 };

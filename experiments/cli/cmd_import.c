@@ -1,6 +1,7 @@
 // `import`: what people have as a scenario; and --emit of other commands, the way back.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/cli.h"
 #include "experiments/frameworks/frameworks.h"
@@ -180,7 +181,17 @@ sp_status cli_read_root(const char *path, json_t **root, sp_error *err)
 {
     sp_error own = {0};
     bool is_script = false;
+    if (access(path, F_OK) != 0 && sp_model_builtin_meant(path) != NULL) {
+        *root = sp_json_object(SP_JSON("model", path));
+        return SP_OK;
+    }
     sp_status status = sp_json_read_file(path, 0, root, &own);
+    json_t *base = json_object_get(*root, "grid") != NULL ? json_object_get(*root, "base") : NULL;
+    if (json_is_object(base)) { // of a sweep's specification
+        json_incref(base);
+        json_decref(*root);
+        *root = base;
+    }
     if (status == SP_OK && is_of_ours(*root)) {
         return SP_OK;
     }

@@ -9,11 +9,13 @@
 
 #include "experiments/cli/cli.h"
 #include "experiments/sweep/sweep.h"
+#include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/launcher.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 enum {
     CELL = 64,
@@ -251,11 +253,54 @@ static void print_best(const sweep_summary *summary)
     }
 }
 
+// " --set KEY=VALUE", such that --set reads the value as the grid has it.
+static void put_setting(FILE *out, const char *path, const json_t *value)
+{
+    const char *word = json_string_value(value);
+    json_t *read = word != NULL ? json_loads(word, JSON_DECODE_ANY, NULL) : NULL;
+    char *text = word != NULL && read == NULL
+                     ? strdup(word)
+                     : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
+    sp_text memory;
+    fprintf(sp_text_begin(&memory), "%s=%s", path, text != NULL ? text : "");
+    char *assignment = sp_text_end(&memory);
+    fputs(" --set ", out);
+    sp_print_word(out, assignment);
+    sp_free(assignment);
+    free(text);
+    json_decref(read);
+}
+
+// The command that simulates the first point that is listed; NULL: none is, or the base is of no
+// file that can be read again. The caller frees it with sp_free().
+static char *go_on(const sweep_summary *summary)
+{
+    const sweep_spec *spec = summary->spec;
+    int64_t digit[SWEEP_AXES];
+    sp_text memory;
+    if (summary->best_count == 0 || spec->base_file[0] == '\0' || cli_is_stream(spec->base_file)) {
+        return NULL;
+    }
+    FILE *out = sp_text_begin(&memory);
+    sweep_spec_digits(spec, summary->best[0].combination, digit);
+    fputs("slimpack simulate ", out);
+    sp_print_word(out, spec->base_file);
+    for (int a = 0; a < spec->axis_count; a++) {
+        put_setting(out, spec->axes[a].path,
+                    json_array_get(spec->axes[a].values, (size_t)digit[a]));
+    }
+    return sp_text_end(&memory);
+}
+
 // `output` is the name of the results file.
 static void print_sweep(const sweep_summary *summary, const char *output)
 {
     char number[CLI_GROUPED];
     const sweep_summary_options *options = &summary->options;
+    char *command = go_on(summary);
+    if (command != NULL) {
+        cli_leave_end(command);
+    }
     printf("%s point%s", cli_grouped(summary->written, number), sp_plural(summary->written));
     if (summary->written < summary->points) {
         printf(" of %s", cli_grouped(summary->points, number));
@@ -289,6 +334,10 @@ static void print_sweep(const sweep_summary *summary, const char *output)
                  sweep_figure_names[options->x], sweep_figure_names[options->y]);
         print_groups(summary, summary->front, summary->front_count, title, NULL);
     }
+    if (command != NULL) {
+        cli_print_end(command);
+    }
+    sp_free(command);
 }
 
 // ---- for programs ----
@@ -323,13 +372,16 @@ static json_t *points_json(const sweep_spec *spec, const sweep_best *points, int
 static json_t *summary_json(const sweep_summary *summary)
 {
     const sweep_summary_options *options = &summary->options;
+    char *command = go_on(summary);
     json_t *json = sp_json_object(
         SP_JSON("schema", "slimpack/sweep-summary/1"),
         SP_JSON("settings", json_incref(summary->spec->settings)),
         SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
         SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
         SP_JSON("status", cli_statuses_json(summary->of_status)),
+        SP_JSON("go_on", command != NULL ? json_string(command) : NULL),
         SP_JSON("best", points_json(summary->spec, summary->best, summary->best_count)));
+    sp_free(command);
     if (summary->beyond > 0) {
         sp_json_put(json, "beyond_stack", json_integer(summary->beyond));
     }
@@ -1045,7 +1097,6 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
 {
     sp_error err = {0};
     int exit_status = 0;
-    warn_of_points(&args->common, summary);
     if (args->common.csv) {
         print_chosen_rows(args, rows);
     } else if (args->common.json) {
@@ -1053,6 +1104,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
     } else {
         print_sweep(summary, args->output);
     }
+    warn_of_points(&args->common, summary);
     // Where nothing is listed that is the answer.
     if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
         plot_points(summary, &rows->listed, args->output, args->plot, &err) != SP_OK) {
@@ -1248,60 +1300,55 @@ const cli_command cli_cmd_sweep = {
     .summary = "evaluate every combination of a grid of settings",
     CLI_TAKES("SPEC", 1, 1),
     .description =
-        "Evaluates a base scenario at every point of a grid, such as all layouts on a "
-        "cluster. SPEC is a JSON object: \"base\" is a scenario, or the path of a file that holds "
-        "one "
-        "(from where SPEC lies), \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" "
-        "chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
-        "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "
-        "as with --set.\n\nEach point becomes a line of the results file: its settings, a status "
-        "(ok; oom, it needs more memory than there is; infeasible, strategy or schedule cannot; "
-        "invalid, the settings make no scenario; cannot_run, the stack of the point does not run "
-        "it), the reason, its degrees (tp, cp, pp, dp), also "
-        "those that the grid does not name, what its strategy chose (chunks_per_rank, "
-        "row_tokens), and figures of the result; 'slimpack simulate' "
-        "tells "
-        "all of one point. The reason of a point out of memory names the sample that needs the "
-        "most alone, or the bytes of the plan, but no settings that would fit: those are mostly "
-        "other points, and trying them takes simulate up to 25 steps. left_out_share and cut_share "
-        "are the tokens that the strategy leaves out, or trains without the beginning of their "
-        "document, over_length_share those that workload.over_length drops or truncates before "
-        "batches are formed; the list of the fastest says them behind the row. The order of the "
-        "lines is that of the points, the last setting turning fastest, whatever the number of "
-        "threads. --resume goes on with the file after a kill; after "
-        "Ctrl-C what is known is listed (exit status 130). A line that was changed is "
-        "refused.\n\nAs tune does, a sweep answers within what the stack of a point runs "
-        "('slimpack help stacks'). What the base states, or an axis of one value, is taken as the "
-        "stack's; points of several values that the stack lacks are cannot_run. "
-        "--any-schedule evaluates them; their lines then say what the stack "
-        "lacks.\n\nAt the end "
-        "the fastest points that fit are listed, by tokens trained a "
-        "second times the chance that the step runs (" CLI_CHANCE "), each with the median "
-        "error of its profile on logged steps like it. --by and fronts take figures as they are, "
-        "whatever the chance. Points that fit tightly come last, whatever they are "
-        "listed by: such steps ran several times slower than predicted. They are those for which "
-        "PyTorch's allocator, whose blocks are counted where the peak is above half of the memory "
-        "limit, would reserve more than 97 % of it. memory_margin_gib is the limit less "
-        "what it would reserve (peak_memory_reserved_gib) where blocks are counted, else less the "
-        "peak; simulate counts them of every step. Where no point fits well, a line says so, with "
-        "the margin of the first. What points warn of stands in their lines and is told once for "
-        "each kind, with the number of points.\n\nWhere the grid changes model or workload "
-        "(workload.context, "
-        "say), steps do not do the same work: the fastest points and the front are those of each "
-        "workload and model. A condition may write numbers of tokens as settings do (\"context > "
-        "8K\").\n\nA grid may be larger than can be evaluated: --sample draws "
-        "some, and --search begins with a sample and goes on with points near its Pareto "
+        "Evaluates a base scenario at every point of a grid, such as all layouts on a cluster. "
+        "SPEC is a JSON object: \"base\" is a scenario, or the path of a file that holds one "
+        "(from where SPEC lies), \"grid\" names settings by their dotted path (\"parallel.tp\") "
+        "and gives each an array of values, \"where\" chooses among the combinations (\"tp*pp*dp "
+        "== 512 && zero != 3\"). A path may lead into a model, cluster or stack that the base has "
+        "as a name (\"cluster.nics_per_node\"), as with --set.\n\nEach point becomes a line of "
+        "the results file: its settings, a status (ok; oom, it needs more memory than there is; "
+        "infeasible, strategy or schedule cannot; invalid, the settings make no scenario; "
+        "cannot_run, the stack of the point does not run it), the reason, its degrees (tp, cp, "
+        "pp, dp), also those that the grid does not name, what its strategy chose "
+        "(chunks_per_rank, row_tokens), and figures of the result. The reason of a point out of "
+        "memory names the sample that needs the most alone, or the bytes of the plan, but no "
+        "settings that would fit: those are mostly other points, and trying them takes simulate "
+        "up to 25 steps. left_out_share and cut_share are the tokens that the strategy leaves "
+        "out, or trains without the beginning of their document, over_length_share those that "
+        "workload.over_length drops or truncates before batches are formed; the list of the "
+        "fastest says them behind the row. The order of the lines is that of the points, the last "
+        "setting turning fastest, whatever the number of threads. --resume goes on with the file "
+        "after a kill; after Ctrl-C what is known is listed (exit status 130). A line that was "
+        "changed is refused.\n\nAs tune does, a sweep answers within what the stack of a point "
+        "runs ('slimpack help stacks'). What the base states, or an axis of one value, is taken "
+        "as the stack's; points of several values that the stack lacks are cannot_run. "
+        "--any-schedule evaluates them; their lines then say what the stack lacks.\n\nAt the end "
+        "the fastest points that fit are listed, by tokens trained a second times the chance that "
+        "the step runs (" CLI_CHANCE
+        "), each with the median error of its profile on logged steps like it. --by and fronts "
+        "take figures as they are, whatever the chance. Points that fit tightly come last, "
+        "whatever they are listed by: such steps ran several times slower than predicted. They "
+        "are those for which PyTorch's allocator, whose blocks are counted where the peak is "
+        "above half of the memory limit, would reserve more than 97 % of it. memory_margin_gib is "
+        "the limit less what it would reserve (peak_memory_reserved_gib) where blocks are "
+        "counted, else less the peak. What points warn of stands in their lines and is told once "
+        "for each kind, with the number of points.\n\nWhere the grid changes model or workload "
+        "(workload.context, say), steps do not do the same work: the fastest points and the front "
+        "are those of each workload and model. A condition may write numbers of tokens as "
+        "settings do (\"context > 8K\").\n\nA grid may be larger than can be evaluated: --sample "
+        "draws some, and --search begins with a sample and goes on with points near its Pareto "
         "front.\n\nWith --shard auto the processes that a launcher starts on any number of "
-        "machines share a sweep: I and N are the rank and the count in the environment (Open MPI's "
-        "OMPI_COMM_WORLD_*, PMI_* of MPICH, SLURM_* of srun). Of -o layouts.jsonl the "
+        "machines share a sweep: I and N are the rank and the count in the environment (Open "
+        "MPI's OMPI_COMM_WORLD_*, PMI_* of MPICH, SLURM_* of srun). Of -o layouts.jsonl the "
         "second of three writes layouts-2-of-3.jsonl, and 'slimpack merge SPEC "
-        "layouts-*-of-3.jsonl -o layouts.jsonl' puts all together; --resume goes on with each. The "
-        "exit status of such a shard is 0 also where none of its points is ok: mpirun ends all "
-        "processes where one fails. auto is assumed where a launcher started several processes. -j "
-        "is the number of threads of each (default: the cores of its machine over the processes "
-        "there; on large machines also give mpirun --bind-to none).\n\nThe exit status is 1 when "
-        "no point is ok, or none that is has what --where asks.",
+        "layouts-*-of-3.jsonl -o layouts.jsonl' puts all together; --resume goes on with each. "
+        "The exit status of such a shard is 0 also where none of its points is ok: mpirun ends "
+        "all processes where one fails. auto is assumed where a launcher started several "
+        "processes. -j is the number of threads of each (default: the cores of its machine over "
+        "the processes there; on large machines also give mpirun --bind-to none).\n\nThe last "
+        "line (--json: go_on) is the command that simulates the first point listed: SPEC stands "
+        "for its base where a scenario is asked for. The exit status is 1 when no point is ok, or "
+        "none that is has what --where asks.",
     CLI_RUNS(run, sweep_args, options, examples),
 };
 
@@ -1316,12 +1363,12 @@ typedef struct merge_args {
 static int print_merged(const merge_args *args, const sweep_summary *summary)
 {
     int exit_status = 0;
-    warn_of_points(&args->common, summary);
     if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
     } else {
         print_sweep(summary, args->output);
     }
+    warn_of_points(&args->common, summary);
     return cli_answer(exit_status, summary->best_count > 0);
 }
 

@@ -198,6 +198,10 @@ static const struct {
     {"iteration", "Milliseconds of a step, the mean over the batches: iteration_ms."},
     {"speed-up", "Time of the first row's step over this one's. Where a strategy leaves tokens out "
                  "it is of the time for each trained token."},
+    {"B/A|ratio|change|A|B|a|b|key|all_settings",
+     "Of two steps (compare A B), by the key of a setting or a figure: B over A, and their "
+     "distance "
+     "over the larger of both; all_settings: both documents hold their scenario."},
     {"baseline", "The first row of compare, over which speed-ups are; dense attention in prefill."},
     {"scenario", "Milliseconds of the strategy's step with the layout of the scenario."},
     {"gain", "Time with the layout of the scenario over time with the best layout."},
@@ -439,6 +443,11 @@ static const struct {
      "that fit well, than the fastest one."},
     {"within bounds|within_bounds|without_bound|no bound stated",
      "Is the mean error of each table at most the bound that is stated for it?"},
+    {"verdict|as_expected|expected_steps",
+     "Do measured times lie within the error, or the range, that is told of such steps (validate)? "
+     "Of a table: how many, of how many of which something is told."},
+    {"FLOPs|flops_count",
+     "Pairs of attention that a log seems to count: all, or causal ones (validate)."},
     {"layout|gpus", "Degrees of parallelism, micro-batch and GPUs of a row."},
     {"measured_mfu_megatron", "MFU by the measured time, all pairs of attention counted."},
     {"error_is", "Errors of a table are fractions of what was measured, or differences."},

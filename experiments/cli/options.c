@@ -346,15 +346,37 @@ static const char *model_for_scenario(const cli_command *command, const cli_oper
     return access(first, F_OK) == 0 ? NULL : sp_model_builtin_meant(first);
 }
 
-static int check_operands(const cli_command *command, const cli_operands *operands)
+static bool is_given(const parser *in, const char *name)
 {
-    const char *model = model_for_scenario(command, operands);
+    const cli_option *option = in->command->options;
+    while (option->name != NULL && strcmp(option->name, name) != 0) {
+        option++;
+    }
+    return option->name != NULL && in->given[option - in->command->options] > 0;
+}
+
+// Beside --set and --lengths it is one of which they say all that is not usual.
+static void warn_of_model(const parser *in, const cli_operands *operands)
+{
+    const char *model = model_for_scenario(in->command, operands);
     if (model != NULL) {
+        cli_warn(flag_of(in->command, in->args, "quiet"),
+                 "'%s' is a model: what --set and --lengths do not state is assumed",
+                 operands->items[0]);
+    }
+}
+
+static int check_operands(const parser *in, const cli_operands *operands)
+{
+    const cli_command *command = in->command;
+    const char *model = model_for_scenario(command, operands);
+    if (model != NULL && !is_given(in, "set") && !is_given(in, "lengths")) {
         return cli_usage_error(command,
                                "'%s' is a model, a scenario says GPUs and lengths as well: "
                                "'slimpack tune %s --gpus 8 --context 8K -o scenario.json' writes "
-                               "one",
-                               operands->items[0], model);
+                               "one for 'slimpack %s scenario.json'; or state them beside it "
+                               "(--set, --lengths)",
+                               operands->items[0], model, command->name);
     }
     if (operands->count < command->min_operands) {
         return cli_usage_error(command, "'%s' needs %s", command->name, command->operands);
@@ -647,14 +669,24 @@ static void keep_tokens(json_t *workload)
     int64_t uniform = cli_tokens_in(json_object_get(workload, "uniform"));
     int64_t context = cli_tokens_in(json_object_get(workload, "context"));
     json_int_t rows = json_integer_value(json_object_get(workload, "samples_per_batch"));
-    int64_t row = uniform > 0 ? uniform : context;
-    if (row > 0 && rows > 0 && rows < MOST_ROWS) {
+    if (uniform > 0 && rows > 0 && rows < MOST_ROWS) {
         json_object_del(workload, "samples_per_batch");
-        sp_json_put(workload, "tokens_per_batch", json_integer(rows * row));
+        sp_json_put(workload, "tokens_per_batch", json_integer(rows * uniform));
     }
     if (uniform > 0 && context == 0) {
         sp_json_put(workload, "context", json_incref(json_object_get(workload, "uniform")));
     }
+}
+
+static bool states_batch(const cli_list *set)
+{
+    static const char *const keys[] = {"workload.samples_per_batch", "workload.tokens_per_batch",
+                                       "schedule.microbatches"};
+    bool states = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        states = states || sp_scenario_stated(set->items, set->count, keys[i]) != NULL;
+    }
+    return states;
 }
 
 static sp_status take_lengths(json_t *document, const cli_list *set, const char *lengths,
@@ -675,9 +707,7 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
     if (!json_is_object(workload)) { // which the reader of the scenario tells
         return SP_OK;
     }
-    if (json_object_get(workload, "lengths") == NULL &&
-        sp_scenario_stated(set->items, set->count, "workload.samples_per_batch") == NULL &&
-        sp_scenario_stated(set->items, set->count, "workload.tokens_per_batch") == NULL) {
+    if (json_object_get(workload, "lengths") == NULL && !states_batch(set)) {
         keep_tokens(workload);
     }
     json_object_del(workload, "uniform");
@@ -693,9 +723,13 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err)
 {
+    const bool of_rows = sp_scenario_counts_rows(document) && !states_batch(set);
     sp_status status = lengths != NULL ? take_lengths(document, set, lengths, err) : SP_OK;
     for (int i = 0; status == SP_OK && i < set->count; i++) {
         status = sp_scenario_override(document, set->items[i], err);
+    }
+    if (of_rows && json_object_get(json_object_get(document, "workload"), "lengths") != NULL) {
+        sp_scenario_fill_rows(document);
     }
     return status;
 }
@@ -734,7 +768,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     cli_errors_begin(argc, argv);
     int result = parse_words(&in, &operands);
     if (result == CLI_PROCEED) {
-        result = check_operands(command, &operands);
+        result = check_operands(&in, &operands);
     }
     if (result == CLI_PROCEED) {
         result = prepare_files(command, args, &operands);
@@ -750,6 +784,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
                                    .markdown = !page && flag_of(command, args, "markdown")};
         cli_screen_begin(&common, page);
         warn_of_repeated(&in);
+        warn_of_model(&in, &operands);
         result = command->run(args, &operands);
         cli_screen_end();
     }

@@ -39,6 +39,7 @@ static struct {
     int warnings, warnings_shown;
     int warning_lines;
     int reserved; // lines that the answer leaves to the first warning beyond one
+    int end;      // lines that it leaves to its own end
     bool warnings_cut, whole_told;
     char heads[HEADS], left_out[HEADS]; // of the table before
     int tables;
@@ -58,7 +59,7 @@ static int characters(const char *text, size_t bytes)
 
 static int most_lines(void)
 {
-    return MOST_LINES - screen.reserved;
+    return MOST_LINES - screen.reserved - screen.end;
 }
 
 static void put_line(const char *line, int indent)
@@ -256,12 +257,25 @@ void cli_print_wrapped(FILE *out, const char *text, int column, int indent)
     cli_put_character(out, '\n');
 }
 
+// Blanks between quotes are of the word.
+static size_t bytes_of_word(const char *command)
+{
+    size_t bytes = 0;
+    for (bool quoted = false; command[bytes] != '\0' && (quoted || command[bytes] != ' ');
+         bytes++) {
+        const bool escaped = !quoted && command[bytes] == '\\' && command[bytes + 1] != '\0';
+        quoted = quoted != (command[bytes] == '\'');
+        bytes += escaped;
+    }
+    return bytes;
+}
+
 // A shell takes a line that ends in a backslash and the next one as one.
 void cli_print_command(FILE *out, const char *command, int column, int indent)
 {
     int columns = (is_screen(out) ? screen.columns : USUAL_COLUMNS) - 2;
     for (bool at_start = true; *command != '\0'; at_start = false) {
-        size_t bytes = strcspn(command, " ");
+        size_t bytes = bytes_of_word(command);
         int word = characters(command, bytes);
         if (!at_start && column + 1 + word > columns) {
             column = cli_print(out, " \\\n%*s", indent, "") - 3;
@@ -395,6 +409,23 @@ static int lines_of_warning(const char *text)
 void cli_leave_place(const char *text)
 {
     screen.reserved = screen.active && !screen.quiet ? lines_of_warning(text) - 1 : 0;
+}
+
+void cli_leave_end(const char *command)
+{
+    enum { LEFT = 24 }; // of a line, at most, by the word that comes next
+    screen.end =
+        screen.active ? 2 + characters(command, strlen(command)) / (screen.columns - LEFT) : 0;
+}
+
+void cli_print_end(const char *command)
+{
+    const int most = most_lines();
+    cli_put_character(stdout, '\n');
+    cli_screen_flush();
+    screen.lines = screen.lines < most ? screen.lines : most;
+    screen.end = 0;
+    cli_print_command(stdout, command, cli_print(stdout, "go on with: "), 4);
 }
 
 static void print_warning(const char *text, int lines)
@@ -867,10 +898,12 @@ const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
     return text;
 }
 
-// Of a figure that tables do not show (NULL) six digits.
-static void put_figure(cli_table *table, const sp_figure *figure, double number)
+void cli_figure_cell(cli_table *table, const sp_figure *figure, double number)
 {
     char text[CELL];
+    if (table->passes) {
+        return;
+    }
     if (is_csv(table)) {
         write_number(text, number);
     } else if (figure != NULL && figure->digits == SP_SHORT_NUMBER) {
@@ -893,7 +926,7 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
         if (c.figure == NULL) {
             return;
         }
-        put_figure(table, c.figure, value(source, c.figure->key));
+        cli_figure_cell(table, c.figure, value(source, c.figure->key));
     }
 }
 
@@ -921,7 +954,7 @@ static void put_numbers(cli_table *table, const json_t *object, const char *pare
             if (json_is_integer(value)) {
                 cli_count_cell(table, json_integer_value(value));
             } else {
-                put_figure(table, figure_of_path(path), json_real_value(value));
+                cli_figure_cell(table, figure_of_path(path), json_real_value(value));
             }
             cli_row_end(table);
         }

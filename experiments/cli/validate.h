@@ -37,6 +37,12 @@ sp_status cli_validate_overrides(const validate_args *args, char profile[VALIDAT
 sp_status cli_validate_scenario(const validate_args *args, const char *of, sp_scenario *scenario,
                                 sp_error *err);
 
+// Do measured times, over predicted ones, lie in what is told of the error: 1, 0, or -1, nothing
+// is.
+int cli_validate_expected(const sp_step_error *error, double times);
+// What fits a profile to the steps, from " --from-measurements ..." on; FIT is to be written first.
+void cli_validate_print_fit(const char *measurements, const char *table);
+
 // Is the error of time, predicted over measured - 1 (NAN: not known), within --bound?
 bool cli_validate_holds(const validate_args *args, double time_error);
 // Adds --bound, null where there is none, and whether it holds; returns the document.

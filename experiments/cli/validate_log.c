@@ -1,11 +1,13 @@
 // `validate` of a scenario beside the logs of its run.
 #include <math.h>
+#include <string.h>
 
 #include "experiments/cli/validate.h"
 #include "experiments/measure/training_log.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "solver/strategy.h"
 
 // Beyond these a log is probably of another job than the scenario.
@@ -148,12 +150,20 @@ static void check_samples(comparison *c)
     }
 }
 
+// Of a step, by GPU; logged over counted - 1 by size.
+static double flops_off(const comparison *c)
+{
+    const double counted =
+        sp_result_tflops_per_gpu(&c->result, count_of(c)) * sp_result_iteration_ms(&c->result);
+    return fabs(logged(c, SP_LOGGED_TFLOPS_PER_GPU) * c->ms / counted - 1.0);
+}
+
 static void check_flops(comparison *c)
 {
     double ms = sp_result_iteration_ms(&c->result);
     double counted = sp_result_tflops_per_gpu(&c->result, count_of(c)) * ms;
     double logs = logged(c, SP_LOGGED_TFLOPS_PER_GPU) * c->ms;
-    if (isfinite(logs / counted) && fabs(logs / counted - 1.0) > most_flops_off) {
+    if (isfinite(flops_off(c)) && flops_off(c) > most_flops_off) {
         sp_warnings_add(&c->warnings,
                         "the log counts %.4g TFLOP a GPU and step, the scenario's model %.4g: is "
                         "it another model or batch, or are FLOPs counted in another way?",
@@ -404,21 +414,81 @@ static void print_rows(const comparison *c)
     cli_table_end(&table);
 }
 
-// That a range was predicted tells nobody that the log is not in it.
-static void print_if_outside(const comparison *c)
+// Of both counts of FLOPs the log has the nearer one; where they differ the other is told.
+static void print_flops(const comparison *c)
+{
+    const double all = sp_result_tflops_per_gpu(&c->result, SP_FLOPS_MEGATRON);
+    const double causal = sp_result_tflops_per_gpu(&c->result, SP_FLOPS_CAUSAL);
+    const double own = logged(c, SP_LOGGED_TFLOPS_PER_GPU);
+    const bool is_causal = count_of(c) == SP_FLOPS_CAUSAL;
+    if (c->scenario.uniform || !isfinite(own) || fabs(all / causal - 1.0) < 0.01 ||
+        flops_off(c) > most_flops_off) {
+        return;
+    }
+    char text[CLI_STEP_ERROR];
+    snprintf(text, sizeof text,
+             is_causal
+                 ? "the log seems to count causal pairs of attention, as Megatron-LM does since "
+                   "January 2026; of all pairs, as before, its step has %.1f TFLOP/s/GPU"
+                 : "the log seems to count all pairs of attention, as Megatron-LM did before "
+                   "January 2026; of causal pairs, as since, its step has %.1f TFLOP/s/GPU",
+             own * (is_causal ? all / causal : causal / all));
+    cli_print_wrapped(stdout, text, printf("  FLOPs: "), 9);
+}
+
+static void print_go_on(const validate_args *args, const comparison *c, int expected)
+{
+    sp_text memory;
+    bool streams = cli_is_stream(args->scenario);
+    FILE *out = sp_text_begin(&memory);
+    fputs(expected == 0 ? "slimpack validate " : " --from-measurements ", out);
+    sp_print_word(out, args->scenario);
+    fputs(expected == 0 ? " --trace FILE" : " --log ", out);
+    for (int f = 0; f < c->log.file_count && expected != 0; f++) {
+        fputs(f > 0 ? "," : "", out);
+        sp_print_word(out, c->log.files[f].path);
+        streams = streams || cli_is_stream(c->log.files[f].path);
+    }
+    char *command = sp_text_end(&memory);
+    if (expected == 0) {
+        cli_print_command(stdout, command, printf("go on with: "), 4);
+        puts("  FILE is a trace of PyTorch's profiler: it tells which part differs");
+    } else if (!streams) {
+        char name[SP_MEASUREMENTS_NAME];
+        sp_measurements_name(args->scenario, name);
+        cli_validate_print_fit(command, name);
+    }
+    sp_free(command);
+}
+
+// Tells how far off the prediction is, and whether that was to be expected.
+static void print_verdict(const validate_args *args, const comparison *c)
 {
     const sp_step_error *error = &c->result.step_error;
-    double times = c->ms / sp_result_iteration_ms(&c->result);
-    bool has_range = !error->known && error->range.steps > 0 && isfinite(times);
-    if (has_range && (times < error->range.least || times > error->range.most)) {
-        char text[CLI_STEP_ERROR];
-        snprintf(text, sizeof text,
-                 "%.2f times the predicted time, outside this range: check recompute, attention, "
-                 "batch and GPUs of the scenario. 'validate SCENARIO --trace FILE' says which part "
-                 "differs, 'calibrate --from-measurements' fits a profile to measured steps",
-                 times);
-        int column = printf("  logged: ");
-        cli_print_wrapped(stdout, text, column, column);
+    const double times = c->ms / sp_result_iteration_ms(&c->result);
+    const int expected = c->scenario.uniform ? -1 : cli_validate_expected(error, times);
+    char text[CLI_STEP_ERROR];
+    if (!isfinite(times)) {
+        return;
+    }
+    snprintf(text, sizeof text, "the logged step takes %.1f %% %s than predicted",
+             100.0 * fabs(times - 1.0), times > 1.0 ? "longer" : "less");
+    const char *lies = expected == 1 ? "within" : "outside";
+    if (expected >= 0 && error->known) {
+        sp_append(text, sizeof text, ", %s the ±%.1f %% of nine in ten steps like it", lies,
+                  100.0 * error->p90);
+    } else if (expected >= 0) {
+        sp_append(text, sizeof text, ", %s the range of others (%.2f to %.2f times)", lies,
+                  error->range.least, error->range.most);
+    }
+    if (expected == 0) {
+        sp_append(text, sizeof text,
+                  ": check recompute, attention, batch and GPUs of the scenario");
+    }
+    putchar('\n');
+    cli_print_wrapped(stdout, text, printf("verdict: "), 2);
+    if (!c->scenario.uniform) {
+        print_go_on(args, c, expected);
     }
 }
 
@@ -438,12 +508,13 @@ static void print_comparison(const validate_args *args, const comparison *c)
         (c->result.step_error.known || c->result.step_error.not_validated[0] != '\0')) {
         int column = printf("  expected error: ");
         cli_print_wrapped(stdout, cli_step_error(&c->result.step_error, text), column, column);
-        print_if_outside(c);
     }
+    print_flops(c);
     if (!c->scenario.uniform) {
         printf("\npredicted with profile %s\n",
                cli_profile_text(&c->scenario, c->result.level, profile));
     }
+    print_verdict(args, c);
 }
 
 // ---- for programs ----
@@ -532,6 +603,13 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
         SP_JSON("schema", "slimpack/validation/1"), SP_JSON("clock", json_null()),
         SP_JSON("log", log_json(&c->log)), SP_JSON("predicted", sp_result_json(r, false)),
         SP_JSON("measured", measured), SP_JSON("error", error), SP_JSON("memory", memory_json(c)));
+    const int expected =
+        model ? cli_validate_expected(&r->step_error, c->ms / sp_result_iteration_ms(r)) : -1;
+    sp_json_add(document,
+                SP_JSON("as_expected", expected < 0 ? json_null() : json_boolean(expected)),
+                SP_JSON("flops_count", !isfinite(tflops)                ? json_null()
+                                       : count_of(c) == SP_FLOPS_CAUSAL ? json_string("causal")
+                                                                        : json_string("all")));
     return sp_json_add(
         cli_validate_put_bound(args, time_error(c), document), SP_JSON("ranks", json_array()),
         SP_JSON("warnings", sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count)));

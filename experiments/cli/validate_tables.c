@@ -8,6 +8,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 enum {
     FIGURE = 32,
@@ -296,6 +297,95 @@ static void print_unbound(const sp_validation *validations, int count)
     }
 }
 
+// ---- verdicts ----
+
+int cli_validate_expected(const sp_step_error *error, double times)
+{
+    if (!isfinite(times) || (!error->known && error->range.steps == 0)) {
+        return -1;
+    }
+    return error->known ? fabs(1.0 / times - 1.0) <= error->p90
+                        : times >= error->range.least && times <= error->range.most;
+}
+
+void cli_validate_print_fit(const char *measurements, const char *table)
+{
+    char *command = sp_malloc(strlen(measurements) + 64);
+    sprintf(command, "slimpack calibrate%s --fit FIT.json -o mine.json", measurements);
+    cli_print_command(stdout, command, printf("go on with: "), 4);
+    sp_free(command);
+    char text[SP_ERROR_TEXT];
+    snprintf(
+        text, sizeof text,
+        "FIT.json names the constants that are free, fewer than there are steps, and the table "
+        "%s ('slimpack help calibrate')",
+        table);
+    cli_print_wrapped(stdout, text, printf("  "), 2);
+}
+
+static bool is_time(sp_measured kind)
+{
+    return kind == SP_MEASURED_ITERATION_MS || kind == SP_MEASURED_TOKENS_PER_S ||
+           kind == SP_MEASURED_TOKENS_PER_GPU_S;
+}
+
+// Cases of which an error is told, and those of them that lie within it.
+static size_t count_expected(const sp_validation *v, size_t *within)
+{
+    size_t told = 0;
+    *within = 0;
+    for (size_t i = 0; is_time(v->measurements->kind) && i < v->measurements->count; i++) {
+        const double error = 1.0 + v->cases[i].error;
+        const bool is_rate = v->measurements->kind != SP_MEASURED_ITERATION_MS;
+        const int expected =
+            cli_validate_expected(&v->cases[i].step_error, is_rate ? error : 1.0 / error);
+        told += expected >= 0;
+        *within += expected == 1;
+    }
+    return told;
+}
+
+static void print_verdict(const sp_validation *v)
+{
+    const sp_measurements *m = v->measurements;
+    size_t within;
+    const size_t told = count_expected(v, &within);
+    char text[SP_ERROR_TEXT];
+    if (!is_time(m->kind) && !sp_measured_is_memory(m->kind)) {
+        return;
+    }
+    const bool above = v->errors.bias > 0.0;
+    const char *side = m->kind == SP_MEASURED_ITERATION_MS ? (above ? "too slow" : "too fast")
+                       : is_time(m->kind)                  ? (above ? "too fast" : "too slow")
+                                                           : (above ? "too high" : "too low");
+    snprintf(text, sizeof text, "%s is predicted %.2f %% %s in the mean, %.2f %% off by size",
+             m->name, 100.0 * fabs(v->errors.bias), side, 100.0 * v->errors.mean);
+    if (told > 0) {
+        sp_append(text, sizeof text, "; %zu of %zu step%s within the error that is told of such",
+                  within, told, told == 1 ? " is" : "s are");
+    } else if (is_time(m->kind)) {
+        sp_append(text, sizeof text, "; no error is told of such steps");
+    }
+    cli_print_wrapped(stdout, text, printf("verdict: "), 2);
+}
+
+static void print_go_on(const validate_args *args, const sp_measurements *m)
+{
+    sp_text memory;
+    FILE *out = sp_text_begin(&memory);
+    fputs(" --from-measurements ", out);
+    sp_print_word(out, args->measurements);
+    if (args->map != NULL) {
+        fputs(" --map ", out);
+        sp_print_word(out, args->map);
+    }
+    char *words = sp_text_end(&memory);
+    if (is_time(m->kind) && !cli_is_stream(args->measurements)) {
+        cli_validate_print_fit(words, m->name);
+    }
+    sp_free(words);
+}
+
 static void print_tables(const sp_validation *validations, int count)
 {
     bool bubbles = false;
@@ -483,6 +573,8 @@ static json_t *table_json(const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
     const char *profile = profile_name(m);
+    size_t within;
+    const size_t told = count_expected(v, &within);
     json_t *cases = json_array();
     for (size_t i = 0; i < m->count; i++) {
         json_array_append_new(cases, case_json(v, i));
@@ -495,6 +587,8 @@ static json_t *table_json(const sp_validation *v)
         SP_JSON("fitted_constants", fitted_constants(m)), SP_JSON("count", m->count),
         SP_JSON("experts", json_boolean(any_case(m, has_experts))),
         SP_JSON("fp8", json_boolean(any_case(m, is_fp8))),
+        SP_JSON("expected_steps", told > 0 ? json_integer((json_int_t)told) : NULL),
+        SP_JSON("as_expected", told > 0 ? json_integer((json_int_t)within) : NULL),
         SP_JSON("mean_absolute_error", v->errors.mean),
         SP_JSON("median_absolute_error", v->errors.median), SP_JSON("bias", v->errors.bias),
         SP_JSON("left_out", left_out_json(m)), SP_JSON("ranking", ranking_json(&v->ranking)),
@@ -574,6 +668,15 @@ static int print(const validate_args *args, const tables *all)
     print_tables(all->validations, all->count);
     for (int i = 0; args->rows && i < all->count; i++) {
         print_cases(&all->validations[i]);
+    }
+    if (all->count <= DETAILED) {
+        putchar('\n');
+    }
+    for (int i = 0; i < all->count && all->count <= DETAILED; i++) {
+        print_verdict(&all->validations[i]);
+    }
+    if (args->measurements != NULL) {
+        print_go_on(args, &all->measurements[0]);
     }
     return 0;
 }

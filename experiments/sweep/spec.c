@@ -473,15 +473,14 @@ static sp_status read_spec(json_t *document, const char *source, const char *fil
     err = err != NULL ? err : &own;
     *spec = (sweep_spec){.document = document};
     snprintf(spec->source, sizeof spec->source, "%s", source);
-    char base_file[SP_DATA_PATH];
-    snprintf(base_file, sizeof base_file, "%s", file != NULL ? file : "");
-    sp_status status = file != NULL ? open_base(document, source, base_file, err) : SP_OK;
+    snprintf(spec->base_file, sizeof spec->base_file, "%s", file != NULL ? file : "");
+    sp_status status = file != NULL ? open_base(document, source, spec->base_file, err) : SP_OK;
     // Before paths are placed: results go on from any working directory.
     char *base = json_dumps(json_object_get(document, "base"), JSON_COMPACT | JSON_SORT_KEYS);
     spec->settings = without_long_arrays(json_object_get(document, "base"));
     spec->stated = file != NULL ? json_deep_copy(json_object_get(document, "grid")) : NULL;
     if (status == SP_OK && file != NULL) {
-        status = place_paths(document, file, base_file, err);
+        status = place_paths(document, file, spec->base_file, err);
     }
     if (status == SP_OK) {
         read_document(spec, err);
@@ -605,9 +604,18 @@ json_t *sweep_spec_scenario(const sweep_spec *spec, const json_t *document,
 {
     const json_t *grid = json_object_get(document, "grid");
     json_t *scenario = json_copy(json_object_get(document, "base"));
+    bool lengths = false;
+    bool sizes = false;
     for (int a = 0; a < spec->axis_count; a++) {
         const json_t *values = json_object_get(grid, spec->axes[a].path);
         put_at(scenario, spec->axes[a].path, json_array_get(values, (size_t)digit[a]));
+        lengths = lengths || strcmp(spec->axes[a].path, "workload.lengths") == 0;
+        sizes = sizes || strcmp(spec->axes[a].path, "workload.samples_per_batch") == 0 ||
+                strcmp(spec->axes[a].path, "workload.tokens_per_batch") == 0 ||
+                strcmp(spec->axes[a].path, "schedule.microbatches") == 0;
+    }
+    if (lengths && !sizes && sp_scenario_counts_rows(json_object_get(document, "base"))) {
+        sp_scenario_fill_rows(scenario);
     }
     return scenario;
 }

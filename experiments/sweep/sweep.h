@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/data_folder.h"
 #include "sim/base/prng.h"
 #include "sim/base/status.h"
 #include "sim/metrics/result.h"
@@ -111,10 +112,12 @@ typedef struct sweep_axis {
 } sweep_axis;
 
 typedef struct sweep_spec {
-    char source[SWEEP_SOURCE]; // file name, for messages
-    json_t *document;          // owned
-    json_t *stated;            // the grid before its paths were placed; owned, NULL: none was
-    json_t *settings;          // the base before, without long arrays; owned
+    char source[SWEEP_SOURCE];    // file name, for messages
+    char base_file[SP_DATA_PATH]; // from which the base is: the specification's, or its own; "":
+                                  // none
+    json_t *document;             // owned
+    json_t *stated;               // the grid before its paths were placed; owned, NULL: none was
+    json_t *settings;             // the base before, without long arrays; owned
     const json_t *base;
     json_t *base_read;           // as the values of axes; owned
     sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest

@@ -693,6 +693,51 @@ const char *sp_scenario_stated(const char *const *assignments, int count, const 
     return value;
 }
 
+// ---- rows ----
+
+// A number, or tokens such as "8K"; 0: none.
+static int64_t count_at(const json_t *root, const char *section, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(root, section), key);
+    int64_t count = json_integer_value(value);
+    const bool read =
+        !json_is_string(value) || sp_tokens_from_text(json_string_value(value), &count);
+    return read && count > 0 && count <= SP_I_MAX_SAMPLES ? count : 0;
+}
+
+bool sp_scenario_counts_rows(const json_t *root)
+{
+    const json_t *workload = json_object_get(root, "workload");
+    return json_object_get(workload, "lengths") == NULL &&
+           json_object_get(workload, "uniform") == NULL &&
+           count_at(root, "workload", "samples_per_batch") > 0 &&
+           count_at(root, "workload", "context") > 0;
+}
+
+void sp_scenario_fill_rows(json_t *root)
+{
+    const int64_t rows = count_at(root, "workload", "samples_per_batch");
+    const int64_t dp = count_at(root, "parallel", "dp");
+    const int64_t held = count_at(root, "schedule", "microbatch_samples");
+    const int64_t each = dp * (held > 0 ? held : 1);
+    const char *kind =
+        json_string_value(json_object_get(json_object_get(root, "strategy"), "kind"));
+    json_t *workload = json_object_get(root, "workload");
+    if (rows == 0 || (kind != NULL && strcmp(kind, "padded") == 0)) {
+        return;
+    }
+    if (each > 0 && rows % each == 0) {
+        json_t *schedule = json_object_get(root, "schedule"); // others may hold it as well
+        schedule = json_is_object(schedule) ? json_copy(schedule) : json_object();
+        sp_json_put(schedule, "microbatches", json_integer(rows / each));
+        sp_json_put(root, "schedule", schedule);
+    } else {
+        const int64_t context = count_at(root, "workload", "context");
+        sp_json_put(workload, "tokens_per_batch", json_integer(rows * context));
+    }
+    json_object_del(workload, "samples_per_batch");
+}
+
 // ---- a plan with its scenario ----
 
 sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)

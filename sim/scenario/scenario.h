@@ -201,6 +201,14 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
 // as part of an object; NULL: none does.
 SP_API const char *sp_scenario_stated(const char *const *assignments, int count, const char *path);
 
+// Is a batch of the document, which is not read yet, one of so many rows of the context, because it
+// states samples and no lengths?
+SP_API bool sp_scenario_counts_rows(const json_t *root);
+// Where lengths of documents have come into such a document: the batch is what as many rows hold,
+// by micro-batches of the replicas that are stated where these divide it, else as many tokens.
+// Padded rows hold a document each.
+SP_API void sp_scenario_fill_rows(json_t *root);
+
 // Changes that make another job of a scenario: a member that is NULL or 0 changes nothing.
 typedef struct sp_scenario_changes {
     // `path=value` texts, with which the scenario is read again as it was stated: what followed

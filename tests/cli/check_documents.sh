@@ -75,17 +75,21 @@ case $(told sweep even.json -o even.jsonl) in
 *"tokens a step grow"*) complain "sweep: told of steps that do not grow" ;;
 esac
 
-# --lengths: documents of the file, as many tokens a step as the rows were, in their context.
+# --lengths: documents of the file in their context, as many rows as an imported batch counts, and as many tokens a step
+# as samples of a stated length had.
 seq 10 7 2000 >lengths.txt
 for scenario in imported.json stated.json; do
     for option in lengths.txt "- "; do
         "$program" plan "$scenario" --lengths ${option% } -o lengths.json --quiet --json <lengths.txt >plan.out ||
             complain "plan --lengths $option"
         got=$(sed -n 's/^ *"tokens": \([0-9]*\),$/\1/p' plan.out)
-        # At most the rows' tokens, and one more document would not have fitted.
-        if [ "$got" -gt $((rows * 2048)) ] || [ "$got" -le $(((rows - 1) * 2048)) ]; then
-            complain "$scenario --lengths: $got tokens of $((rows * 2048))"
-        fi
+        packs=$(jq '.batches[0].forward_packs | length' lengths.json)
+        [ "$got" -le $((rows * 2048)) ] || complain "$scenario --lengths: $got tokens of $((rows * 2048))"
+        case $scenario in
+        imported*) expect "rows of $scenario --lengths" $rows "$packs" ;;
+        # One more document would not have fitted.
+        *) [ "$got" -gt $(((rows - 1) * 2048)) ] || complain "$scenario --lengths: $got tokens of $((rows * 2048))" ;;
+        esac
     done
 done
 "$program" simulate imported.json --lengths lengths.txt --set workload.samples_per_batch=5 --explain --quiet >explained

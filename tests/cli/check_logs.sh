@@ -94,4 +94,39 @@ warns adapters.log "the log says 0.04194 billion parameters, the scenario's mode
 sed 's/\[Rank 3\]/[Rank 0]/' megatron.log >first.log
 "$program" validate s.json --log first.log --quiet >first.txt || complain "first.log: no comparison"
 [ "$(grep -c 'first rank' first.txt)" = 2 ] || complain "the first rank's peaks are not told: $(cat first.txt)"
+
+# The verdict: the times of a step that is slower or faster by a factor are told, whether the range that simulate tells
+# has them, and a command that goes on; of FLOPs, which pairs the log counts and what the other count would be.
+least=$(jq .error_range.least result.json) most=$(jq .error_range.most result.json)
+verdict() { # FACTOR EXPECTED WORDS COMMAND
+    awk -v ms="$ms" -v factor="$1" 'BEGIN { for (i = 1; i <= 20; i++) printf "iteration %d/ 100 | elapsed time per iteration (ms): %.3f |\n", i, factor * ms }' >timed.log
+    "$program" validate s.json --log timed.log -q >verdict.txt
+    expect "$1 times as long: as expected" "$2" "$("$program" validate s.json --log timed.log -q --json | jq .as_expected)"
+    tr -s '\n ' ' ' <verdict.txt | grep -qF "verdict: the logged step takes $3 than predicted, $([ "$2" = true ] && echo within || echo outside) the range" ||
+        complain "$1 times as long: $(cat verdict.txt)"
+    sed 's/ \\$//' verdict.txt | tr -s '\n ' ' ' | grep -qF "go on with: slimpack $4" || complain "$1 times as long goes on with: $(tail -3 verdict.txt)"
+    [ "$(wc -l <verdict.txt)" -le 40 ] && [ "$(wc -L <verdict.txt)" -le 100 ] || complain "$1 times as long: more than a screen"
+}
+fit='calibrate --from-measurements s.json --log timed.log --fit FIT.json -o mine.json'
+verdict 1.1 true '10.0 % longer' "$fit"
+verdict 0.95 true '5.0 % less' "$fit"
+verdict "$(jq -n "$most * 1.001")" false "$(jq -n "$most * 1.001 - 1" | awk '{ printf "%.1f", 100 * $1 }') % longer" 'validate s.json --trace FILE'
+verdict "$(jq -n "$most * 0.999")" true "$(jq -n "$most * 0.999 - 1" | awk '{ printf "%.1f", 100 * $1 }') % longer" "$fit"
+verdict "$(jq -n "$least * 0.999")" false "$(jq -n "1 - $least * 0.999" | awk '{ printf "%.1f", 100 * $1 }') % less" 'validate s.json --trace FILE'
+
+causal=$(figure tflops_per_gpu_causal)
+counts() { # COUNT OWN WORDS OTHER
+    awk -v ms="$ms" -v tflops="$2" 'BEGIN { for (i = 1; i <= 20; i++) printf "iteration %d/ 100 | elapsed time per iteration (ms): %.1f | throughput per GPU (TFLOP/s/GPU): %.1f |\n", i, ms, tflops }' >counted.log
+    expect "FLOPs of $1 pairs" "\"$1\"" "$("$program" validate s.json --log counted.log -q --json | jq .flops_count)"
+    "$program" validate s.json --log counted.log -q | tr -s '\n ' ' ' |
+        grep -q "FLOPs: the log seems to count $3.* its step has $(printf %.1f "$4")[0-9.]* TFLOP" || complain "FLOPs of $1 pairs: $("$program" validate s.json --log counted.log -q)"
+}
+counts all "$tflops" 'all pairs of attention, as Megatron-LM did before January 2026' "$causal"
+counts causal "$causal" 'causal pairs of attention, as Megatron-LM does since January 2026' "$tflops"
+
+# The command that calibrates runs with a FIT as its help has it.
+echo '{"schema": "slimpack/fit/1", "name": "mine", "profile": "h100", "tables": {"s": {"weight": 1}}, "bootstrap": 0,
+ "constants": {"attention.scale": {"unit": "", "start": 1, "least": 0.3, "most": 1.2}}}' >FIT.json
+awk -v ms="$ms" 'BEGIN { for (i = 1; i <= 20; i++) printf "iteration %d/ 100 | elapsed time per iteration (ms): %.3f |\n", i, 1.02 * ms }' >timed.log
+eval "'$program' $fit" >fitted.txt 2>&1 || complain "$fit: $(cat fitted.txt)"
 exit "$failed"

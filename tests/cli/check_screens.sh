@@ -69,6 +69,8 @@ for shard in 1 2; do fits 40 sweep sweep.json --shard $shard/2 -o pair-$shard.js
 fits 40 merge sweep.json pair-1.jsonl pair-2.jsonl -o pair.jsonl
 fits 40 calibrate --from-measurements t.csv --fit fit.json -o mine.json
 fits 40 validate --measurements t.csv --rows
+fits 40 validate experiments/demo.json --log "$source/tests/cli/logs/nanotron.log"
+fits 40 compare experiments/demo.json experiments/host_small.json
 "$program" simulate experiments/demo.json --set workload.batches=1 --json -q >r.json
 fits 40 report r.json -o page.html
 cat >set.json <<'end'

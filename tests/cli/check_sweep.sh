@@ -516,4 +516,34 @@ SPEC
 as_simulated rows.json tokens_per_s
 expect "different batches" 4 "$(grep -o '"tokens_per_s":[^,]*' points.jsonl | sort -u | wc -l)"
 
+# The last line of an answer is a command that gives its first point: however its values are spelled, and wherever the
+# base lies.
+goes_on() { # SPEC
+    local command best
+    rm -f go.jsonl && "$program" sweep "$1" -o go.jsonl --json -q >go.json || complain "a sweep of $1 failed"
+    "$program" sweep "$1" -o go.jsonl --resume -q >text
+    command=$(jq -r .go_on go.json)
+    expect "the last line of a sweep of $1" "$command" \
+        "$(sed -n '/^go on with: /,$p' text | sed 's/\\$//' | tr -s ' \n' ' ' | sed 's/^go on with: //; s/ $//')"
+    best=$(jq '.best[0] | [.iteration_ms, .peak_memory_gib]' go.json)
+    expect "what a sweep of $1 goes on with" "$best" \
+        "$(eval "'$program' ${command#slimpack } --json -q" | jq '[.iteration_ms, .peak_memory_gib]')"
+}
+goes_on rows.json
+mkdir -p 'a folder'
+echo '{"model": "llama-7b", "cluster": "a100-8", "parallel": {"tp": 8}, "workload": {"lengths": "own.txt", "context": 8192, "samples_per_batch": 4}}' >'a folder/base.json'
+printf '4000\n700\n8000\n20\n' >'a folder/own.txt'
+cat >'a folder/spec.json' <<SPEC
+{"base": "base.json", "grid": {"workload.context": ["4K", "8K"], "memory.recompute": [["core_attn", "mlp"]], "stack": [{"name": "megatron-core-2025", "fused_swiglu": false}],
+                               "cluster.nic_gbit_per_s": [200.5], "parallel.sequence_parallel": [false], "workload.lengths": ["own.txt"]}}
+SPEC
+goes_on 'a folder/spec.json'
+# A command on several lines does not part names at their blanks; an answer longer than the screen has it, too.
+long="a folder with it's blanks and a name that does not fit on a line of the screen beside a command"
+mkdir -p "$long" && cp 'a folder/base.json' 'a folder/own.txt' "$long"
+echo '{"base": "base.json", "grid": {"workload.context": ["4K", "6K", "8K"], "model": ["llama-7b", "llama-13b", "llama-2-7b"], "parallel.pp": [1, 2, 4]}}' >"$long/spec.json"
+goes_on "$long/spec.json"
+grep -q 'more lines with --wide' text || complain "nothing was left out: $(cat text)"
+expect "a sweep of standard input" null "$("$program" sweep - -o go2.jsonl --json -q <rows.json | jq .go_on)"
+
 exit "$failed"

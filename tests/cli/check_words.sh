@@ -28,6 +28,8 @@ ask simulate simulate s.json
 ask flows simulate s.json --set network.detail=flows --set parallel.zero=3 --set memory.offload_ratio=0.5
 ask experts simulate s.json --set model=mixtral-8x7b --set parallel.ep=2
 ask compare compare s.json --strategies padded,packed,sorted,slimpack
+jq '.parallel.pp = 1' s.json >other.json
+ask difference compare s.json other.json
 ask lossy compare s.json --strategies packed,balanced
 ask schedules compare s.json --schedules 1f1b,zb-h1
 ask tune tune llama-3-8b --gpus 8 --context 8K --tokens-per-batch 128K --cluster h100-8 --strategies packed
