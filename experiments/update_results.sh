@@ -61,7 +61,7 @@ fit a100_megascale.csv,$published/a100_internevo.csv fit_a100_steps a100
 fit a100_fsdp.json,$published/a100_fsdp_small.csv fit_a100_fsdp a100-fsdp
 fit b200_simumax.csv fit_b200 b200
 fit gb200_405b.csv fit_gb200 gb200
-fit packed_sft.csv fit_h100_bridge h100-bridge
+fit packed_sft.csv,$published/qwen3_overlap.csv fit_h100_bridge h100-bridge
 # The profile that is fitted is one of the inputs: profile h100 names it for FP8.
 build/slimpack calibrate --from-measurements $published/h100_dgxc_fp8.csv --fit $published/fit_h100_fp8.json \
     -o /tmp/h100-fp8.json --report experiments/results/fit_h100_fp8.md --quiet >/dev/null

@@ -539,6 +539,7 @@ static bool adds_launches(const question *q)
     const sp_host_model *host = &q->scenario->profile.host;
     return host->layer_s > 0.0 || host->head_s > 0.0 || (host->cp_step_s > 0.0 && passes_keys(q)) ||
            (host->softmax_s > 0.0 && keeps_scores(q)) ||
+           (host->expert_layer_s > 0.0 && sp_model_most_experts(&q->scenario->model) > 0) ||
            (host->tp_rank_s > 0.0 && splits_tensors(q));
 }
 

@@ -258,15 +258,27 @@ static double gpu_s_of(const sp_cost_model *cost, const sp_i_pack_time *time, co
     return gpu_s;
 }
 
+static int expert_layers(const sp_cost_model *cost, const sp_stage *stage)
+{
+    const sp_model *model = cost->model;
+    int layers = model->runs == 0 && model->experts > 0 ? stage->layers : 0;
+    for (int k = 0; k < (model->runs > 0 ? model->kinds : 0); k++) {
+        layers += model->kind[k].experts > 0 ? stage->count[k] : 0;
+    }
+    return layers;
+}
+
 static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                                    const sp_stage *stage, unsigned passes, double gpu_s)
 {
     const sp_host_model *host = &cost->profile->host;
+    const int routed = host->expert_layer_s > 0.0 ? expert_layers(cost, stage) : 0;
     double host_s = 0.0;
     double unit_s = 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         if ((passes >> pass & 1u) != 0) {
-            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
+            host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes) +
+                      sp_i_experts_exec_s(host, time, routed, (sp_pass)pass);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
             unit_s += pass == SP_PASS_F || pass == SP_PASS_I ? cost->maxima_s : 0.0;
         }
@@ -421,6 +433,11 @@ static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *time
     *w_ns = split ? sp_action_cost_ns(&of[SP_ACTION_W]) : 0;
 }
 
+static double growth_of(const sp_host_model *host, const sp_i_pack_time *time)
+{
+    return 1.0 + host->tp_growth * log2((double)time->layout->tp);
+}
+
 static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
                       bool pipeline_crosses_nodes)
 {
@@ -428,7 +445,7 @@ static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_
         return 0.0;
     }
     int tp = time->layout->tp;
-    double growth = 1.0 + host->tp_growth * log2((double)tp);
+    double growth = growth_of(host, time);
     double launches = 0.25 * host->layer_s * growth;
     if (tp > 1 && pipeline_crosses_nodes) {
         launches += 0.25 * host->tp_rank_s * tp;
@@ -460,6 +477,13 @@ double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const 
     }
     return stage->layers * layer_s(host, time, pass, pipeline_crosses_nodes) +
            embedding_and_head * host->head_s;
+}
+
+double sp_i_experts_exec_s(const sp_host_model *host, const sp_i_pack_time *time, int layers,
+                           sp_pass pass)
+{
+    const double share = pass == SP_PASS_RECOMPUTE ? time->recompute_share : 1.0;
+    return 0.25 * layers * host->expert_layer_s * growth_of(host, time) * share;
 }
 
 double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s)

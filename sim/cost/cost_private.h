@@ -455,7 +455,7 @@ typedef struct sp_i_pack_time {
     sp_i_expert_parts experts[SP_I_PARTS][SP_I_PASSES];
     sp_cp_exchange cp[SP_I_PASSES]; // of one layer
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
-    double recompute_share;  // kernels of a layer's recomputation over those of its forward
+    double recompute_share;  // kernels of all layers' recomputation over those of their forwards
     bool recomputes_attention;
     int ring_steps;         // of each attention call over context-parallel ranks; 0: no ring
     double unfused_softmax; // share of the attention calls whose softmax runs as separate kernels
@@ -589,6 +589,9 @@ enum {
 // recomputation takes its share of the forward's kernels.
 double sp_i_exec_s(const sp_host_model *host, const sp_i_pack_time *time, const sp_stage *stage,
                    sp_pass pass, bool pipeline_crosses_nodes);
+// What so many of its layers take longer because they have experts.
+double sp_i_experts_exec_s(const sp_host_model *host, const sp_i_pack_time *time, int layers,
+                           sp_pass pass);
 
 // Seconds by which a pass of gpu_s takes longer because it waits for launches: the norm of GPU and
 // host time less the GPU's.

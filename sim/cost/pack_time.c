@@ -41,8 +41,9 @@ typedef struct variant {
     int head_ranks;      // of the CP group, among which heads are exchanged
     sp_nested_groups cp; // those; their peers, which exchange keys and values
     pass_ops ops[SP_I_PARTS][SP_I_PASSES];
-    double *rank_s;     // [2 * layout.cp], forward and backward
-    sp_i_cp_ring *ring; // as there
+    double recompute_share; // kernels of all layers' recomputation over those of their forwards
+    double *rank_s;         // [2 * layout.cp], forward and backward
+    sp_i_cp_ring *ring;     // as there
 } variant;
 
 // Times of the operators that depend on the token count alone.
@@ -130,6 +131,19 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
 }
 
 // Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
+static double recompute_share(const sp_model *model, const variant *v)
+{
+    int count[SP_LAYER_KINDS] = {0};
+    double kernels[SP_I_PASSES] = {0.0};
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        const pass_ops *layer = v->ops[sp_i_part_of_kind(k)];
+        kernels[SP_PASS_F] += (double)count[k] * layer[SP_PASS_F].kernels;
+        kernels[SP_PASS_RECOMPUTE] += (double)count[k] * layer[SP_PASS_RECOMPUTE].kernels;
+    }
+    return kernels[SP_PASS_RECOMPUTE] / kernels[SP_PASS_F];
+}
+
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
 {
     variant *v = sp_calloc(1, sizeof *v);
@@ -152,6 +166,7 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
             pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
         }
     }
+    v->recompute_share = recompute_share(packs->model, v);
     return v;
 }
 
@@ -500,10 +515,8 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
             : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
     double most =
         overload > 0.0 ? overload : expected_overload(packs, pack->dp_count, expert_tokens);
-    const pass_ops *layer = v->ops[SP_PART_LAYER];
     time->layout = &v->layout;
-    time->recompute_share =
-        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
+    time->recompute_share = v->recompute_share;
     time->recomputes_attention = false;
     time->zones = has_zones(list, pack) ? &packs->zones : NULL;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {

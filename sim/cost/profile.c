@@ -483,6 +483,7 @@ static const sp_setting flash_2_rows[] = {
 };
 static const sp_setting host_rows[] = {
     TIME_US("host.layer_us", host.layer_s),
+    TIME_US("host.expert_layer_us", host.expert_layer_s),
     NUMBER("host.tp_growth", 0, MOST_GROWTH, host.tp_growth),
     TIME_US("host.unfused_softmax_us", host.softmax_s),
     TIME_US("host.tp_rank_us", host.tp_rank_s),

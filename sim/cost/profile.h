@@ -106,11 +106,12 @@ typedef struct sp_attention_shares {
 
 // The launching process beside the GPU: a pass takes (gpu^q + host^q)^(1/q) of the two sums.
 typedef struct sp_host_model {
-    double layer_s;   // launches of one layer: a quarter for the forward, half for the backward, a
-                      // quarter for a whole forward that runs again
-    double tp_growth; // more of it for each doubling of TP
-    double softmax_s; // more for each unfused softmax's forward; half of it backward
-    double tp_rank_s; // more of a layer for each TP rank, with TP and a pipeline across nodes
+    double layer_s; // launches of one layer: a quarter for the forward, half for the backward, a
+                    // quarter for a whole forward that runs again
+    double expert_layer_s; // more of a layer with experts, in the same quarters
+    double tp_growth;      // more of both for each doubling of TP
+    double softmax_s;      // more for each unfused softmax's forward; half of it backward
+    double tp_rank_s;      // more of a layer for each TP rank, with TP and a pipeline across nodes
     double cp_step_s; // more of a layer for each step of a ring over CP ranks, of which there are
                       // as many: half in the forward, half in the input gradient
     double head_s;    // of a pack: 0.2 embedding forward, 0.4 head forward, 0.4 head backward

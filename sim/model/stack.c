@@ -777,6 +777,11 @@ bool sp_stack_lists(const char *list, const char *name)
     return list == NULL;
 }
 
+bool sp_stack_is_own(const sp_stack *stack)
+{
+    return framework_of(stack) == OWN;
+}
+
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other)
 {
     framework one = framework_of(stack);

@@ -312,6 +312,8 @@ bool sp_stack_lacks_sequence_parallel(const sp_stack *stack);
 // Does it recompute whole layers where a scenario does not say what (memory.recompute)?
 bool sp_stack_recomputes(const sp_stack *stack);
 
+// Is it this program's own, of no training framework (or without a name)?
+bool sp_stack_is_own(const sp_stack *stack);
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 

@@ -266,6 +266,11 @@ static void read_stack(sp_i_scenario_reader *reader)
     sp_stack_from_member(&reader->root, "stack", stack);
     sp_stack_drop_idle(&reader->root, "stack", stack);
     take_flash_2(reader);
+    // What Python takes to launch kernels is nothing that this program's backends take.
+    if (sp_stack_is_own(stack) && !sp_stack_is_own(&reader->scenario->profile.stack)) {
+        sp_host_model *host = &reader->scenario->profile.host;
+        *host = (sp_host_model){.level = host->level};
+    }
 }
 
 // Takes FP8 rates and errors of steps in FP8 from the profile that this one names for them, which

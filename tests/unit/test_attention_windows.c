@@ -318,13 +318,14 @@ static sp_result step_of(const char *strategy, const char *seen)
     AUTO(sp_batches) batches;
     sp_result result;
     const sp_evaluate_options options = {.engine = {.verify = true}, .effort_percent = 10};
-    snprintf(text, sizeof text,
-             "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': 32000%s},"
-             " 'cluster': 'h100-8', 'parallel': {'tp': 2, 'pp': 2, 'dp': 2},"
-             " 'strategy': {'kind': '%s'},"
-             " 'workload': {'lengths': [32768, 512, 700, 4096, 100, 2048, 6000, 333, 1024, 256,"
-             " 5000, 64], 'context': 32768, 'samples_per_batch': 12}}",
-             seen, strategy);
+    snprintf(
+        text, sizeof text,
+        "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': 32000%s},"
+        " 'cluster': 'h100-8', 'profile': 'h100-burst', 'parallel': {'tp': 2, 'pp': 2, 'dp': 2},"
+        " 'strategy': {'kind': '%s'},"
+        " 'workload': {'lengths': [32768, 512, 700, 4096, 100, 2048, 6000, 333, 1024, 256,"
+        " 5000, 64], 'context': 32768, 'samples_per_batch': 12}}",
+        seen, strategy);
     json_auto_t *root = json_document(text);
     must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
     must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));

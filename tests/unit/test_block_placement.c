@@ -382,7 +382,8 @@ TEST(equal_samples_stay_as_tasks)
 {
     static const char text[] =
         "{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
-        "'cluster': 'h100-8', 'parallel': {'dp': 4}, 'strategy': {'kind': '%s', 'rank_tokens': "
+        "'cluster': 'h100-8', 'profile': 'h100-burst', 'parallel': {'dp': 4}, 'strategy': {'kind': "
+        "'%s', 'rank_tokens': "
         "4096}, 'workload': {'lengths': [4096, 4096, 4096, 4096]}}";
     double ms[2][SP_TIME_PARTS];
     static const char *const kinds[] = {"distca", "packed"};

@@ -297,7 +297,8 @@ TEST(even_routing_has_no_load)
 #define FORCED_RUN                                                                                 \
     "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, 'experts': "   \
     "16, 'experts_per_token': 2, 'expert_imbalance': %s, 'expert_imbalance_seed': %d}, 'cluster':" \
-    " 'h100-8', 'strategy': {'kind': 'packed'}, 'workload': {'uniform': 4096, "                    \
+    " 'h100-8', 'profile': 'h100-burst', 'strategy': {'kind': 'packed'}, 'workload': {'uniform': " \
+    "4096, "                                                                                       \
     "'samples_per_batch': 32}, 'parallel': {'tp': %d, 'dp': 4, 'ep': 4, 'etp': 1, "                \
     "'sequence_parallel': %s}}"
 

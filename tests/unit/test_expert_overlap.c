@@ -334,7 +334,8 @@ TEST_ROUNDS(pairs_of_an_interleaved_plan, 3, 60)
 
 #define STEP                                                                                     \
     "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, 'experts': " \
-    "8, 'experts_per_token': 2%s}, 'cluster': 'h100-8', 'workload': {'lengths': %s, 'context': " \
+    "8, 'experts_per_token': 2%s}, 'cluster': 'h100-8', 'profile': 'h100-burst', 'workload': "   \
+    "{'lengths': %s, 'context': "                                                                \
     "4096, 'order': 'file', 'samples_per_batch': 32}, 'parallel': {'dp': 4, 'ep': 4, 'pp': %d, " \
     "'chunks_per_rank': %d}, 'stack': {'name': 'megatron-core-2025'%s}, 'schedule': {'kind': "   \
     "'%s'}, 'memory': {'recompute': '%s'}}"

@@ -5,6 +5,7 @@
 #include "tests/support/initializers.h"
 #include "tests/support/pack_times.h"
 #include "tests/support/priced_step.h"
+#include "tests/support/scenario_run.h"
 
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_private.h"
@@ -19,6 +20,39 @@ TEST(quarters_of_a_layer)
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         assert_close(sp_i_exec_s(&plain, &time, &stage, (sp_pass)pass, false), 3 * 1e-3, 1e-12);
     }
+}
+
+// Layers with experts take more, in the same quarters, which grow with TP alike.
+TEST(layers_with_experts)
+{
+    const sp_host_model host = {.layer_s = 4e-3, .expert_layer_s = 8e-3, .tp_growth = 0.5};
+    sp_layout layout = one_rank;
+    const sp_i_pack_time time = {.layout = &layout, .recompute_share = 0.25};
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        double share = pass == SP_PASS_RECOMPUTE ? 0.25 : 1.0;
+        layout.tp = 1;
+        assert_close(sp_i_experts_exec_s(&host, &time, 3, (sp_pass)pass), 3 * 2e-3 * share, 1e-12);
+        layout.tp = 4;
+        assert_close(sp_i_experts_exec_s(&host, &time, 3, (sp_pass)pass), 6 * 2e-3 * share, 1e-12);
+    }
+}
+
+// A step of next to no work takes what the launches of its layers take, three quarters of each and
+// of the two with experts; this program's own stacks launch otherwise than the profile's framework.
+TEST(launches_of_a_step)
+{
+    static const char text[] =
+        "{'model': {'layers': 4, 'hidden': 64, 'ffn': 64, 'heads': 8, 'vocab': 1000, 'experts': 8, "
+        "'experts_per_token': 1, 'layer_kinds': [{'layers': 1}, {'layers': 1, 'experts': 0, "
+        "'experts_per_token': 0}]}, 'cluster': 'h100-8', 'stack': '%s', 'workload': {'uniform': "
+        "64, 'samples_per_batch': 1}}";
+    SCENARIO_RUN(r, json_text(text, "megatron-core-2025"), &run_verified);
+    SCENARIO_RUN(own, json_text(text, "ours"), &run_verified);
+    const sp_host_model *host = &r.scenario.profile.host;
+    const double launches_ms = 1e3 * 0.75 * (4 * host->layer_s + 2 * host->expert_layer_s);
+    assert_true(host->expert_layer_s > 0.0 && own.scenario.profile.host.layer_s == 0.0);
+    assert_within(sp_result_iteration_ms(&r.result), launches_ms, 0.05);
+    assert_true(sp_result_iteration_ms(&own.result) < 0.5 * launches_ms);
 }
 
 // Each doubling of TP adds its share of the launches, of the softmax too.

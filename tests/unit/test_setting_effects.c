@@ -200,7 +200,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.bucketed_tail", TRAIN, "parallel.dp=16 stack.hide_gradient_reduce=true", "false", "*"),
     TIME_OR_MEMORY("stack.sharded_step", TRAIN, "parallel.dp=2 parallel.zero=0", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "parallel.pp=2", "false", "*"),
-    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100-nanotron'", "false", "*"),
+    TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100-nanotron' stack.name='nanotron-2025'", "false", "*"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100' stack='megatron-core-2025' parallel.tp=2", "false", "true"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100' stack='megatron-core-2025' parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "stack.name='megatron-core-2025' parallel.tp=2", "false", "*"),

@@ -346,7 +346,8 @@ TEST(memory_of_gathered_layers)
 
 #define STEP_OF                                                                                   \
     "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, 'cluster': " \
-    "'h100-8', 'strategy': {'kind': 'packed'}, 'workload': {'lengths': %s, 'context': 4096, "     \
+    "'h100-8', 'profile': 'h100-burst', 'strategy': {'kind': 'packed'}, 'workload': {'lengths': " \
+    "%s, 'context': 4096, "                                                                       \
     "'order': 'file'}, 'parallel': {'dp': 2, 'zero': %d}%s}"
 
 static double step_ms(const char *lengths, int zero, const char *more, double *wait_ms)
