@@ -81,6 +81,7 @@ typedef struct sp_packing {
     size_t delayed_count;
     int64_t spare_bytes;  // of memory that an order by room (packflow) leaves unused on every rank
     bool whole_backwards; // packflow runs no input gradients apart where it might
+    bool in_1f1b;         // packflow runs them in the order of 1F1B (packflow.h)
     // The strategy chose so many tokens for a row, or for what a data-parallel rank takes of a
     // pack; 0: the scenario states them, or they follow from it.
     int64_t row_tokens;

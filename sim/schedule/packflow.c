@@ -319,8 +319,18 @@ static bool leaves_room(const run *r, const rank_state *on, const stage_state *n
     return true;
 }
 
+// Would 1F1B run a backward first? None of the next pp - rank ones needs this forward.
+static bool is_early(const sp_packflow_job *job, const stage_state *stage)
+{
+    const size_t last = stage->backwards + (size_t)(job->layout->pp - stage->rank - 1);
+    return last < job->backward && stage->forwards > (size_t)job->need[last];
+}
+
 static bool fits(const run *r, const rank_state *on, const stage_state *stage)
 {
+    if (r->job->in_1f1b) {
+        return !is_early(r->job, stage);
+    }
     if (on->has_room) {
         return true;
     }
@@ -334,6 +344,12 @@ static bool is_exempt(const run *r, const rank_state *on, const stage_state *sta
 {
     return on->first->backwards < r->job->backward &&
            stage->forwards <= (size_t)r->job->need[on->first->backwards];
+}
+
+// In 1F1B a backward that is ready waits for the forward that goes before it.
+static bool is_late(const sp_packflow_job *job, const stage_state *stage)
+{
+    return job->in_1f1b && stage->forwards < job->forward && !is_early(job, stage);
 }
 
 // ---- action by action ----
@@ -357,8 +373,9 @@ static void choose_elsewhere(run *r, choice ready)
     ready.start_ns = sp_larger(ready.start_ns, on->free_ns);
     if (ready.start_ns == r->next_ns[k]) {
         choose_on(r, k);
-    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.stage) ||
-               is_exempt(r, on, ready.stage)) {
+    } else if (ready.kind == SP_PACKFLOW_B
+                   ? !is_late(r->job, ready.stage)
+                   : fits(r, on, ready.stage) || is_exempt(r, on, ready.stage)) {
         on->next = ready;
         r->next_ns[k] = ready.start_ns;
     }
@@ -512,7 +529,7 @@ static choice choose(const run *r, const rank_state *on)
     chunks_left forwards = {on->forwards, on->forwards[last], last};
     choice backward = {NEVER, on->first, SP_PACKFLOW_B};
     while ((stage = next_chunk(on, &backwards)) != NULL) {
-        if (stage->b_ready_ns < backward.start_ns) {
+        if (stage->b_ready_ns < backward.start_ns && !is_late(r->job, stage)) {
             backward.start_ns = sp_larger(stage->b_ready_ns, free_ns);
             backward.stage = stage;
             if (stage->b_ready_ns <= free_ns) {
@@ -804,6 +821,7 @@ static void make_rank(const ordering *o, int dp, rank_job *rank)
     job->tokens = tokens_of(work, &o->packing->forward, rank->forward, job->forward);
     job->freed = tokens_of(work, backward, rank->backward, job->backward);
     job->need = find_needs(o, rank);
+    job->in_1f1b = o->packing->in_1f1b && o->layout->chunks == 1 && o->packing->backward.count == 0;
     add_repeats(o, rank);
 }
 

@@ -65,6 +65,9 @@ typedef struct sp_packflow_job {
     // [backward] tokens whose activations are there again while it runs, of a forward that runs
     // again before it; NULL: there is none.
     const int64_t *again;
+    // With one chunk, and backward packs that are the forward packs: forwards and backwards in turn
+    // as 1F1B has them, behind pp - rank forwards, and whatever room there is.
+    bool in_1f1b;
     // Memory; room NULL: there is always some. A forward that the next backward needs runs all the
     // same, so that no order can wait for itself; other forwards leave it its room.
     const int64_t *token_bytes; // [virtual stages] activations of a token

@@ -423,6 +423,20 @@ static sp_status prefer_by_plan(chunk_choice *c, planned *p, double min_gain,
     return status;
 }
 
+// Where packs of a short search hardly have room, those of other rules may, which looks do not
+// know: plans decide between cuts in one chunk, which keep least.
+static sp_status prefer_one_chunk(chunk_choice *c, sp_error *err)
+{
+    planned one = {.c = c};
+    sp_packflow_outcome least = SP_PACKFLOW_WORST;
+    for (int i = 1; i < c->count && one.count < MOST_PLANS - 1; i++) {
+        if (c->cuts[i].chunks == 1) {
+            one.at[one.count++] = i;
+        }
+    }
+    return prefer_by_plan(c, &one, MIN_GAIN, &least, err);
+}
+
 static void list_near(const chunk_choice *c, planned *p)
 {
     const sp_packflow_outcome first = with_tail(&c->cuts[0]);
@@ -519,6 +533,10 @@ sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err)
     if (status == SP_OK && c.count > 1 && c.cuts[0].outcome.lacking_bytes > 0) {
         // A short search, which reckons memory a little high, found none that fits.
         status = look_again(&c, c.count, UNTIL_ONE_FITS, SECOND_LOOK, err);
+    }
+    if (status == SP_OK && !fits && c.count > 0 && c.cuts[0].outcome.lacking_bytes == 0 &&
+        c.deadline_s <= 0.0 && scenario->strategy.effort_percent == 0) {
+        status = prefer_one_chunk(&c, err);
     }
     if (status == SP_OK && c.count > 0) {
         sp_scenario_take_cut(scenario, c.cuts[0].chunks, c.cuts[0].layers);

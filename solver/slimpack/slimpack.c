@@ -41,6 +41,9 @@ enum { LOOK_PARTS = 12 }; // of the effort of a whole search; 6 and 24 changed n
 // 21 steps of 30 random jobs no less than 0.989 times.
 #define SPARED 0.95
 
+// So many times the best step so far may take packs that are run in 1F1B, too.
+#define NEAR_BEST 1.1
+
 // One data-parallel rank of all their GPUs.
 typedef struct all_ranks_pool {
     sp_scenario scenario;
@@ -83,6 +86,32 @@ static sp_status judge_packs(const sp_strategy_input *input, bool counts_blocks,
     return status;
 }
 
+// With a pipeline of one chunk packs that have none of their own backward are run as 1F1B runs
+// them, too, where their step is not far from the best: data-parallel ranks that share some then
+// keep one order, and with fewer in flight less is lost to gaps between blocks.
+static sp_status try_in_1f1b(const sp_strategy_input *input, bool gaps, sp_packing *packing,
+                             const sp_packflow_outcome *best, sp_packflow_outcome *tried,
+                             sp_error *err)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    sp_packflow_outcome few;
+    const sp_packflow_outcome least = {.makespan_ns =
+                                           sp_whole((double)tried->makespan_ns / NEAR_BEST)};
+    if (layout->pp == 1 || layout->chunks > 1 || packing->backward.count > 0 ||
+        !sp_packflow_is_better(&least, best)) {
+        return SP_OK;
+    }
+    packing->in_1f1b = true;
+    sp_status status = gaps ? sp_step_judge_gaps(input, packing, &few, err)
+                            : sp_step_judge(input, packing, &few, err);
+    if (status == SP_OK && sp_packflow_is_better(&few, tried)) {
+        *tried = few;
+    } else {
+        packing->in_1f1b = false;
+    }
+    return status;
+}
+
 // Takes packs of an input that may differ from the one that they are judged by, where they are
 // better in the whole step. *tried is what they come to. Ends the packing or takes it over.
 static sp_status keep_packs(const sp_strategy_input *input, const sp_strategy_input *with,
@@ -93,6 +122,9 @@ static sp_status keep_packs(const sp_strategy_input *input, const sp_strategy_in
         packing->row_tokens = with->scenario->strategy.rank_tokens; // a budget that is tried
     }
     sp_status status = judge_packs(input, counts_blocks, packing, outcome, tried, err);
+    if (status == SP_OK) {
+        status = try_in_1f1b(input, false, packing, outcome, tried, err);
+    }
     if (status != SP_OK) {
         sp_packing_fini(packing);
         return status;
@@ -567,6 +599,9 @@ static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pa
     with.scenario = &less;
     with.best_step = NULL; // its steps are of another limit
     status = sp_step_judge_gaps(input, packing, &outcome, err);
+    if (status == SP_OK && outcome.overfull) {
+        status = try_in_1f1b(input, true, packing, &SP_PACKFLOW_WORST, &outcome, err);
+    }
     bool gaps = outcome.overfull && outcome.lacking_bytes > 0;
     for (int i = 0; status == SP_OK && gaps && i < MOST_ROOMS && outcome.lacking_bytes > 0 &&
                     !sp_i_is_late(scenario, input->deadline_s);

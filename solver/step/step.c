@@ -324,6 +324,7 @@ bool sp_i_best_step_serves(const sp_i_best_step *kept, const sp_evaluate_options
            !engine->verify && kept->packing.batch == packing->batch &&
            kept->packing.dp == packing->dp && kept->packing.spare_bytes == packing->spare_bytes &&
            kept->packing.whole_backwards == packing->whole_backwards &&
+           kept->packing.in_1f1b == packing->in_1f1b &&
            is_same_list(&kept->packing.forward, &packing->forward) &&
            is_same_list(&kept->packing.backward, &packing->backward);
 }
@@ -340,6 +341,7 @@ static void best_step_keep(sp_i_best_step *kept, sp_i_best_step *judged, const s
                                    .dp = packing->dp,
                                    .spare_bytes = packing->spare_bytes,
                                    .whole_backwards = packing->whole_backwards,
+                                   .in_1f1b = packing->in_1f1b,
                                    .forward = copy_of(&packing->forward),
                                    .backward = copy_of(&packing->backward)};
     sp_i_best_step_fini(kept);

@@ -126,6 +126,36 @@ TEST(uniform_packs_take_1f1b_time)
     }
 }
 
+// Forwards and backwards are those of 1F1B's list (arXiv 2104.04473), whatever packs take and
+// however little room there is: pp - rank forwards, then a backward and a forward in turn.
+TEST_ROUNDS(in_1f1b, 58, 1000)
+{
+    const int p = 1 + (int)prng_below(&prng, PACKFLOW_RANKS);
+    const int m = 1 + (int)prng_below(&prng, PACKFLOW_PACKS);
+    sp_packflow_outcome outcome;
+    packflow_case_uniform(&c, p, 1, m, 1, 1, (int)prng_below(&prng, 2));
+    packflow_case_room(&c, (int64_t)prng_below(&prng, 400) - 100);
+    for (int i = 0; i < p * m; i++) {
+        c.f_ns[i] = 1 + (int64_t)prng_below(&prng, 100);
+        c.b_ns[i] = 1 + (int64_t)prng_below(&prng, 100);
+    }
+    c.job.in_1f1b = true;
+    must_succeed(sp_packflow_run(&c.job, run.steps, &outcome, ERR));
+    for (int rank = 0; rank < p; rank++) {
+        const sp_packflow_step *step = run.steps + (size_t)rank * sp_packflow_length(&c.job);
+        int forwards = 0;
+        int backwards = 0;
+        for (size_t i = 0; i < sp_packflow_length(&c.job); i++) {
+            if (step[i].kind == SP_PACKFLOW_W) {
+                continue;
+            }
+            bool forward = forwards < m && forwards < backwards + p - rank;
+            assert_int_equal(step[i].kind, forward ? SP_PACKFLOW_F : SP_PACKFLOW_B);
+            assert_int_equal(step[i].pack, forward ? forwards++ : backwards++);
+        }
+    }
+}
+
 // Weight gradients in the gaps never make uniform packs slower, and random ones hardly ever: one
 // that has begun cannot be put off, so a backward may wait for it.
 TEST(splitting_saves_time)
