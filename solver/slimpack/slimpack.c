@@ -547,14 +547,21 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
 enum { MOST_ROOMS = 6 };
 #define LESS_ROOM 0.85
 
-// Packs in the room of with->scenario, of the limit of the input, where they are better.
+// Where packs that fit take so many times as long as without gaps, rooms between theirs and the
+// last that was too large are tried: 37 samples on 2 stages take 1.59 times as long in the second
+// room, and 1.10 times in one between.
+#define CRAMPED 1.02
+
+// Packs in the room of with->scenario, of the limit of the input, where they are better. *fits:
+// their gaps do, too.
 static sp_status try_room(const sp_strategy_input *input, const sp_strategy_input *with,
                           sp_strategy_pack_function pack, sp_packing *best,
-                          sp_packflow_outcome *outcome, sp_error *err)
+                          sp_packflow_outcome *outcome, bool *fits, sp_error *err)
 {
     sp_error own;
     sp_packing packing;
     sp_packflow_outcome judged;
+    *fits = false;
     sp_error_clear(&own);
     sp_status status = pack(with, &packing, &own);
     if (status != SP_OK) {
@@ -563,6 +570,7 @@ static sp_status try_room(const sp_strategy_input *input, const sp_strategy_inpu
     packing.spare_bytes += input->scenario->memory_limit_bytes - with->scenario->memory_limit_bytes;
     status = sp_step_judge_gaps(input, &packing, &judged, err);
     if (status == SP_OK) {
+        *fits = !judged.overfull && judged.lacking_bytes == 0;
         sp_i_keep_better(best, outcome, &packing, &judged);
     } else {
         sp_packing_fini(&packing);
@@ -603,11 +611,18 @@ static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pa
     if (status == SP_OK && outcome.overfull) {
         status = try_in_1f1b(input, true, packing, &SP_PACKFLOW_WORST, &outcome, err);
     }
-    for (int i = 0; status == SP_OK && i < MOST_ROOMS && outcome.overfull &&
+    const double ample_ns = (double)outcome.makespan_ns;
+    double fails = (double)scenario->memory_limit_bytes;
+    double fits = outcome.overfull ? 0.0 : fails;
+    for (int i = 0; status == SP_OK && i < MOST_ROOMS &&
+                    (fits == 0.0 || (double)outcome.makespan_ns > CRAMPED * ample_ns) &&
                     !sp_i_is_late(scenario, input->deadline_s);
          i++) {
-        less.memory_limit_bytes = sp_whole(LESS_ROOM * (double)less.memory_limit_bytes);
-        status = try_room(input, &with, pack, packing, &outcome, err);
+        const double room = fits > 0.0 ? 0.5 * (fits + fails) : LESS_ROOM * fails;
+        bool good;
+        less.memory_limit_bytes = sp_whole(room);
+        status = try_room(input, &with, pack, packing, &outcome, &good, err);
+        *(good ? &fits : &fails) = room;
     }
     if (status != SP_OK) {
         sp_packing_fini(packing);
