@@ -279,13 +279,16 @@ static void print_totals(const answers *a)
         cli_warn(a->quiet, "samples longer than the context, split: %lld", (long long)a->split);
     }
     if (a->oom > 0) {
-        cli_warn(a->quiet, "out of memory: %lld of %lld plans", (long long)a->oom, count);
+        cli_warn(a->quiet, "out of memory: %lld of %lld plans", (long long)a->oom,
+                 count - (long long)(a->invalid + a->infeasible));
     }
     if (a->invalid > 0) {
-        cli_warn(a->quiet, "no batch: %lld of %lld lines", (long long)a->invalid, count);
+        cli_warn(a->quiet, "no batch: %lld of %lld lines%s", (long long)a->invalid, count,
+                 a->invalid > SP_ERROR_MESSAGES ? ", of which the first are told of" : "");
     }
     if (a->infeasible > 0) {
-        cli_warn(a->quiet, "without a plan: %lld of %lld batches", (long long)a->infeasible, count);
+        cli_warn(a->quiet, "without a plan: %lld of %lld batches", (long long)a->infeasible,
+                 count - (long long)a->invalid);
     }
 }
 
@@ -296,7 +299,9 @@ static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool
     const stream_options how = {.threads = cli_threads(jobs),
                                 .ahead = ahead > 0 ? (int)ahead : DEFAULT_AHEAD,
                                 .name = "standard input"};
-    sp_status status = stream_plans(scenario, STDIN_FILENO, &how, put_answer, &a, &err);
+    sp_scenario streamed = *scenario;
+    streamed.workload.uniform_tokens = 0; // the lines have lengths of their own
+    sp_status status = stream_plans(&streamed, STDIN_FILENO, &how, put_answer, &a, &err);
     print_totals(&a);
     if (status != SP_OK) {
         return cli_fail(&err);

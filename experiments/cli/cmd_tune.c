@@ -315,6 +315,15 @@ static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, c
     return tokens;
 }
 
+int64_t cli_tune_shared(int64_t gpus, int64_t samples)
+{
+    int64_t each = gpus;
+    while (each > samples && each % 2 == 0) {
+        each /= 2;
+    }
+    return each > samples ? each : (samples + each / 2) / each * each;
+}
+
 // Puts it into the base, which is read for it.
 static void put_step(const tune_args *args, tuning *t)
 {
@@ -330,13 +339,8 @@ static void put_step(const tune_args *args, tuning *t)
         if (json_object_get(workload, "lengths") != NULL) {
             sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
         } else {
-            // So many that ranks of any number that divides the GPUs have as many.
-            int64_t odd = args->gpus;
-            while (odd % 2 == 0) {
-                odd /= 2;
-            }
-            const int64_t samples = (tokens / args->context + odd - 1) / odd * odd;
-            sp_json_put(workload, "samples_per_batch", json_integer(samples));
+            sp_json_put(workload, "samples_per_batch",
+                        json_integer(cli_tune_shared(args->gpus, tokens / args->context)));
         }
     }
     sp_scenario_fini(&scenario);

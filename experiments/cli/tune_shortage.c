@@ -529,6 +529,18 @@ static void tell_of_stack(const cli_shortage *shortage, sp_error *err)
                      stack, (long long)lacking, sp_plural(lacking), stack,
                      lacking == 1 ? "it" : "them");
     }
+    const sp_workload_spec *workload = &shortage->scenario->workload;
+    const int64_t samples = workload->samples_per_batch;
+    const int64_t gpus = sp_layout_ranks(&shortage->scenario->layout);
+    const int64_t shared = cli_tune_shared(gpus, samples);
+    if (lacking > 0 && workload->uniform_tokens > 0 && shared != samples &&
+        sp_stack_abilities_of(&shortage->scenario->memory.stack).whole_batches) {
+        sp_error_set(err, SP_ERR_INFEASIBLE,
+                     "it wants as many rows for each data-parallel rank, and few numbers of ranks "
+                     "on %lld GPUs divide %lld rows: --tokens-per-batch %lld (%lld rows)",
+                     (long long)gpus, (long long)samples,
+                     (long long)(shared * workload->uniform_tokens), (long long)shared);
+    }
 }
 
 const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED])
