@@ -193,9 +193,10 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
         return 0;
     }
     static const sp_layer_place products[] = {
-        SP_STEP_FC1,        SP_STEP_FC2,      SP_STEP_QKV,      SP_STEP_Q,      SP_STEP_Q_DOWN,
-        SP_STEP_Q_UP,       SP_STEP_KV_DOWN,  SP_STEP_KV_UP,    SP_STEP_OUTPUT, SP_STEP_SHARED_FC1,
-        SP_STEP_SHARED_FC2, SP_STEP_STATE_IN, SP_STEP_STATE_OUT};
+        SP_STEP_FC1,       SP_STEP_FC2,         SP_STEP_QKV,        SP_STEP_Q,
+        SP_STEP_Q_DOWN,    SP_STEP_Q_UP,        SP_STEP_KV_DOWN,    SP_STEP_KV_UP,
+        SP_STEP_OUTPUT,    SP_STEP_SHARED_FC1,  SP_STEP_SHARED_FC2, SP_STEP_STATE_IN,
+        SP_STEP_STATE_OUT, SP_STEP_EXPERT_DOWN, SP_STEP_EXPERT_UP};
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
@@ -208,7 +209,7 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
         for (size_t p = 0; layers > 0 && p < sizeof products / sizeof products[0]; p++) {
             const sp_layer_step *step = &sp_layer_steps[products[p]];
             if (sp_layer_has_step(alike, step)) {
-                count = add_dummy(bytes, column, count, step->inputs == SP_WIDTH_HIDDEN,
+                count = add_dummy(bytes, column, count, sp_layer_enters(step),
                                   sp_footprint_weight(alike, layout, products[p]));
             }
         }
