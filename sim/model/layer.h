@@ -627,7 +627,8 @@ static inline bool sp_layer_is_product(const sp_layer_step *step)
            step->operation != SP_LAYER_SHARED_GATE;
 }
 
-// Does it read hidden states, or what experts have of them, as column-parallel ones do?
+// Does it read hidden states, or what experts have of them? Column-parallel products read all rows
+// of these, row-parallel ones write them.
 static inline bool sp_layer_enters(const sp_layer_step *step)
 {
     return step->inputs == SP_WIDTH_HIDDEN || step->inputs == SP_WIDTH_EXPERT;
