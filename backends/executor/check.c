@@ -254,6 +254,7 @@ sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_m
         {model->expert_groups > 0, "groups of experts (model.expert_groups)"},
         {model->expert_capacity_factor > 0.0,
          "a capacity of experts (model.expert_capacity_factor)"},
+        {model->expert_latent > 0, "experts of latents (model.expert_latent)"},
         {model->forced_routing, "routing that is forced (model.expert_imbalance)"},
         {sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0, "latent attention"},
         {sp_model_has_state(model) || sp_model_lacks_blocks(model),

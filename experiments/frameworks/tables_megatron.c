@@ -73,6 +73,8 @@ static const framework_row megatron_rows[] = {
     {"model.shared_ffn", FRAMEWORK_INT, NULL, "0",
      {"moe-shared-expert-intermediate-size", "model.moe_shared_expert_intermediate_size", NULL},
      NULL},
+    {"model.expert_latent", FRAMEWORK_INT, NULL, "0",
+     {"moe-latent-size", "model.moe_latent_size", NULL}, NULL},
     {"model.expert_groups", FRAMEWORK_INT, NULL, "0",
      {"moe-router-num-groups", "model.moe_router_num_groups", NULL}, NULL},
     {"model.expert_group_top_k", FRAMEWORK_INT, NULL, "0",

@@ -389,6 +389,7 @@ static sp_model eagle_draft(const sp_model *target)
     draft.layers = 1;
     draft.experts = 0;
     draft.experts_per_token = 0;
+    draft.expert_latent = 0;
     draft.shared_ffn = 0;
     draft.shared_gate = false;
     draft.runs = 0;

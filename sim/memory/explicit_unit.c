@@ -69,7 +69,7 @@ static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_
     if (sizes->shard.dispatches) {
         int64_t rows = sp_mul_bytes(sizes->shard.active, sizes->width[SP_WIDTH_ONE]);
         kind->sent_rows =
-            cut(x->stage, sp_mul_bytes(sizes->shard.active, sizes->width[SP_WIDTH_HIDDEN]));
+            cut(x->stage, sp_mul_bytes(sizes->shard.active, sizes->width[SP_WIDTH_EXPERT]));
         kind->sent_routes = cut(x->stage, sp_mul_bytes(ROUTE_NUMBERS, rows));
     }
 }
@@ -633,7 +633,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
     const int64_t *width = x->at->width;
-    bool column = step->inputs == SP_WIDTH_HIDDEN;
+    bool column = sp_layer_enters(step);
     if (place == SP_STEP_FC1 && x->at->routed) {
         take(x, width[SP_WIDTH_ROUTED]);
         owe(b, SP_TENSOR_EXPERT_INPUT, width[step->outputs], column);
@@ -646,7 +646,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         owe(b, x->at->reads[place], width[step->outputs], column);
     } else {
         bool routed = place == SP_STEP_FC2 && x->at->routed;
-        bool leaves = step->outputs == SP_WIDTH_HIDDEN;
+        bool leaves = step->outputs == SP_WIDTH_HIDDEN || step->outputs == SP_WIDTH_EXPERT;
         int64_t output = routed   ? width[SP_WIDTH_ROUTED]
                          : leaves ? x->hidden
                                   : width[step->outputs];

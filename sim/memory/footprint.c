@@ -168,22 +168,21 @@ int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_l
                                                             : 0;
 }
 
-// Adds a weight's bytes unless one of its group has them.
-static int add_dummy(int64_t bytes[SP_DUMMY_GRADIENTS], bool group[SP_DUMMY_GRADIENTS], int count,
-                     bool column, int64_t added)
+// Adds a weight's bytes unless one of its shape, with as many columns, is there.
+static int add_dummy(int64_t bytes[SP_DUMMY_GRADIENTS], int64_t columns[SP_DUMMY_GRADIENTS],
+                     int count, int64_t inputs, int64_t added)
 {
     for (int i = 0; i < count; i++) {
-        if (group[i] == column && bytes[i] == added) {
+        if (columns[i] == inputs && bytes[i] == added) {
             return count;
         }
     }
     bytes[count] = added;
-    group[count] = column;
+    columns[count] = inputs;
     return added > 0 ? count + 1 : count;
 }
 
-// Weights are rows of outputs: fc1 and QKV have `hidden` columns, fc2 and the output projection
-// `hidden` rows, so that a shape may come twice where two widths are equal.
+// Weights are rows of outputs; a shape may come twice where two widths are equal.
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
                                  const sp_stack *stack, const sp_stage *stages, int n,
                                  int64_t bytes[SP_DUMMY_GRADIENTS])
@@ -193,23 +192,24 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
         return 0;
     }
     static const sp_layer_place products[] = {
-        SP_STEP_FC1,        SP_STEP_FC2,      SP_STEP_QKV,      SP_STEP_Q,      SP_STEP_Q_DOWN,
-        SP_STEP_Q_UP,       SP_STEP_KV_DOWN,  SP_STEP_KV_UP,    SP_STEP_OUTPUT, SP_STEP_SHARED_FC1,
-        SP_STEP_SHARED_FC2, SP_STEP_STATE_IN, SP_STEP_STATE_OUT};
-    bool column[SP_DUMMY_GRADIENTS];
+        SP_STEP_FC1,       SP_STEP_FC2,         SP_STEP_QKV,        SP_STEP_Q,
+        SP_STEP_Q_DOWN,    SP_STEP_Q_UP,        SP_STEP_KV_DOWN,    SP_STEP_KV_UP,
+        SP_STEP_OUTPUT,    SP_STEP_SHARED_FC1,  SP_STEP_SHARED_FC2, SP_STEP_STATE_IN,
+        SP_STEP_STATE_OUT, SP_STEP_EXPERT_DOWN, SP_STEP_EXPERT_UP};
+    int64_t columns[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
         const sp_model *alike = sp_model_of_kind(model, k, &space);
+        const sp_shard shard = sp_shard_of(alike, layout);
         int layers = 0;
         for (int i = 0; i < n; i++) {
             layers += sp_stage_count(&stages[i], model, k);
         }
         for (size_t p = 0; layers > 0 && p < sizeof products / sizeof products[0]; p++) {
-            const sp_layer_step *step = &sp_layer_steps[products[p]];
-            if (sp_layer_has_step(alike, step)) {
-                count = add_dummy(bytes, column, count, step->inputs == SP_WIDTH_HIDDEN,
-                                  sp_footprint_weight(alike, layout, products[p]));
+            sp_layer_linear of;
+            if (sp_layer_linear_of(alike, &shard, products[p], &of)) {
+                count = add_dummy(bytes, columns, count, of.inputs, BF16 * of.inputs * of.outputs);
             }
         }
     }

@@ -85,7 +85,7 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
 // Bytes of a projection's weight on one rank, of one expert, in bf16; 0: no projection.
 int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_layer_place step);
 
-enum { SP_DUMMY_GRADIENTS = 9 * SP_LAYER_KINDS + 1 }; // of at most nine projections and the head
+enum { SP_DUMMY_GRADIENTS = 11 * SP_LAYER_KINDS + 1 }; // of at most 11 projections and the head
 // The tensors that a rank with `stages[0..n)` keeps in place of weight gradients: bf16, one for
 // each shape of a weight, the head's among them. Returns their number, 0 where the stack has none
 // or weights are frozen (those of adapters are not counted).

@@ -249,7 +249,7 @@ static bool counts_kind(const units u, int kind)
 // A rank's own tokens once for each of their experts, as they go to these and come back.
 static int64_t own_rows(const unit *u)
 {
-    return sp_mul_bytes(u->size.shard.active, u->size.hidden);
+    return sp_mul_bytes(u->size.shard.active, u->size.split[SP_WIDTH_EXPERT]);
 }
 
 // What adapters give, and the same scaled, of one at a time.
@@ -283,7 +283,7 @@ static int64_t block_output(const unit *u)
 
 // What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
 // of its phases. The second projection gives `output`, all rows before the reduce-scatter or those
-// of experts, beside hidden states.
+// of experts, beside what it gives a token.
 static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1, int64_t output)
 {
     const sp_unit_sizes *s = &u->size;
@@ -299,7 +299,8 @@ static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1
     int64_t input = rebuilds_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t around = block_output(u);
     int64_t activation = around + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
-    int64_t second = sp_larger(s->hidden + output, adapters_forward(u, SP_STEP_FC2));
+    int64_t token = shared ? s->hidden : s->split[SP_WIDTH_EXPERT];
+    int64_t second = sp_larger(token + output, adapters_forward(u, SP_STEP_FC2));
     second = sp_larger(second, beside_copy(u, SP_STEP_FC2, s->hidden + output));
     int64_t first = beside_copy(u, SP_STEP_FC1, s->hidden + (drops_fc1 ? s->width[fc1] : 0));
     return input + sp_larger(sp_larger(activation, first), around + product + second);
@@ -317,7 +318,9 @@ static sp_bytes layer_forward(const unit *u)
     int64_t scores = s->kv_gathered + s->scores + u->dropped_scores;
     // Of experts on other ranks the rank's own rows come back.
     int64_t gathers = u->sequence_split ? s->width[SP_WIDTH_HIDDEN] : 0;
-    int64_t returned = s->shard.dispatches ? own_rows(u) : gathers;
+    int64_t returned = s->shard.dispatches ? own_rows(u)
+                       : u->sequence_split ? s->width[SP_WIDTH_EXPERT]
+                                           : 0;
     int64_t experts = passes_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t mlp =
         u->alike->without_mlp
@@ -560,8 +563,8 @@ static int64_t layer_keeps_for_weights(const unit *u)
             continue;
         }
         // Experts have rows of their own, whoever else reads the norm's output.
-        bool enters_experts = linear.of_experts && step->inputs == SP_WIDTH_HIDDEN;
-        bool leaves_experts = linear.of_experts && step->outputs == SP_WIDTH_HIDDEN;
+        bool enters_experts = linear.of_experts && step->inputs == SP_WIDTH_EXPERT;
+        bool leaves_experts = linear.of_experts && step->outputs == SP_WIDTH_EXPERT;
         sp_layer_tensor_id reads = enters_experts
                                        ? SP_TENSOR_EXPERT_INPUT
                                        : sp_layer_reads(u->conditions, (sp_layer_place)p);
@@ -574,6 +577,8 @@ static int64_t layer_keeps_for_weights(const unit *u)
                     : p == SP_STEP_SHARED_FC1    ? SP_TENSOR_SHARED_INPUT_COPY
                                                  : reads;
         }
+        reads = fp8 && p == SP_STEP_EXPERT_DOWN ? SP_TENSOR_LATENT_INPUT_COPY : reads;
+        is_split = is_split || p == SP_STEP_EXPERT_DOWN;
         if ((counted & SP_LAYER_SET(reads)) == 0) {
             // Blocks with a scale do not reach over rows.
             int64_t rows =
@@ -585,7 +590,8 @@ static int64_t layer_keeps_for_weights(const unit *u)
         if (p == SP_STEP_OUTPUT && u->alike->blocks != SP_BLOCKS_IN_TURN) {
             continue; // the same gradient as that of the MLP's output
         }
-        bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
+        bool ends_split =
+            step->duplicated || step->outputs == SP_WIDTH_HIDDEN || outputs == SP_WIDTH_EXPERT;
         int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
         if (fp8 && p == SP_STEP_QKV && splits_qkv) {
             layer += fp8_bytes_of(u, s->width[SP_WIDTH_Q]) + fp8_bytes_of(u, s->width[SP_WIDTH_KV]);

@@ -69,6 +69,9 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
     uint64_t conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
     int64_t widths[SP_LAYER_WIDTHS];
     fill_widths(model, layout, options, &shard, widths);
+    // What experts on other ranks read is not gathered, nor what only their down-projection reads.
+    bool splits_norm2 =
+        shard.dispatches || ((conditions & SP_IF_EXPERT_LATENT) != 0 && model->shared_ffn == 0);
     int count = 0;
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
@@ -76,10 +79,9 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
         if (tensor->part != part || !has_row(id, conditions)) {
             continue;
         }
-        bool splits =
-            tensor->rows == SP_ROWS_RESIDUAL ||
-            (tensor->rows == SP_ROWS_INPUT &&
-             (!options->stack.keep_gathered_inputs || (id == SP_TENSOR_NORM2 && shard.dispatches)));
+        bool splits = tensor->rows == SP_ROWS_RESIDUAL ||
+                      (tensor->rows == SP_ROWS_INPUT && (!options->stack.keep_gathered_inputs ||
+                                                         (id == SP_TENSOR_NORM2 && splits_norm2)));
         bool experts = tensor->rows == SP_ROWS_EXPERTS;
         int element = sp_layer_element_bytes(tensor->type, &options->stack);
         int64_t numbers = widths[tensor->width] * (experts ? shard.rows_of : 1);

@@ -34,7 +34,7 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, unsigned repe
            (tensor->kept_with == 0 || (tensor->kept_with & repeated) != 0);
 }
 
-enum { SP_SAVED_TENSORS = 56 };
+enum { SP_SAVED_TENSORS = 58 };
 
 // The tensors that a layer, the embedding or the head saves, in the order in which the forward
 // saves them, with statistics where the stack counts them; returns their number.

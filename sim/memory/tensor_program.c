@@ -214,12 +214,19 @@ static int32_t project(program_builder *b, const char *name)
     return output;
 }
 
+// Rows as the residual path holds them, of another width than hidden states.
+static int32_t allocate_split(program_builder *b, const char *name, sp_layer_width width)
+{
+    return allocate(b, name, b->of->size.split[width]);
+}
+
 // What passes between the steps of a layer's forward beside the tensors of the table.
 typedef struct layer_values {
     int32_t mixed[3]; // outputs of the QKV projection
     int32_t gathered; // keys and values, to the end of the layer
     int32_t attention, mlp, output;
     int32_t shared; // output of the shared experts, behind their gate
+    int32_t latent; // that goes to experts
     const char *output_name;
 } layer_values;
 
@@ -333,6 +340,17 @@ static void add_shared(program_builder *b, layer_values *v)
     v->mlp = sum;
 }
 
+// What experts of latents give is summed before its up-projection.
+static void combine_latents(program_builder *b)
+{
+    int32_t full = SP_NO_TENSOR;
+    if (b->sequence_split) {
+        full = allocate_wide(b, "experts' sums before their reduction", SP_WIDTH_EXPERT);
+    }
+    make(b, SP_TENSOR_COMBINED);
+    free_tensor(b, full);
+}
+
 // Attention and MLP side by side: the sum of what both give is reduced.
 static void reduce_both(program_builder *b, layer_values *v)
 {
@@ -417,12 +435,23 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_FC2_REDUCE:
         copy = turn_back(b, SP_STEP_FC2);
-        if (b->beside) {
+        if (b->of->has_step[SP_STEP_EXPERT_UP]) {
+            combine_latents(b);
+            v->mlp = allocate_hidden(b, "MLP output");
+        } else if (b->beside) {
             reduce_both(b, v);
         } else {
             v->mlp = project(b, "MLP output");
         }
+        make_all(b, b->of->made[step] & ~SP_LAYER_SET(SP_TENSOR_COMBINED));
+        break;
+    case SP_STEP_EXPERT_DOWN:
         make_all(b, b->of->made[step]);
+        v->latent = allocate_split(b, "latents for experts", SP_WIDTH_EXPERT_LATENT);
+        break;
+    case SP_STEP_PERMUTATION:
+        make_all(b, b->of->made[step]);
+        free_tensor(b, v->latent);
         break;
     case SP_STEP_SHARED_SUM:
         add_shared(b, v);
@@ -449,6 +478,7 @@ static layer_values no_values(const char *output_name)
                           .attention = SP_NO_TENSOR,
                           .mlp = SP_NO_TENSOR,
                           .shared = SP_NO_TENSOR,
+                          .latent = SP_NO_TENSOR,
                           .output_name = output_name};
 }
 
@@ -529,14 +559,14 @@ static int32_t embedding_forward(program_builder *b)
 }
 
 // Gradient of a column-parallel projection's input, reduced to this rank's share.
-static int32_t project_back(program_builder *b, int64_t full_bytes)
+static int32_t project_back(program_builder *b, int64_t full_bytes, sp_layer_width width)
 {
-    bool narrows = b->sequence_split || full_bytes != b->of->size.hidden;
+    bool narrows = b->sequence_split || full_bytes != b->of->size.split[width];
     int32_t full = SP_NO_TENSOR;
     if (narrows) {
         full = allocate(b, "gradient before its reduction", full_bytes);
     }
-    int32_t gradient = allocate_hidden(b, "gradient of a projection's input");
+    int32_t gradient = allocate_split(b, "gradient of a projection's input", width);
     free_tensor(b, full);
     return gradient;
 }
@@ -604,7 +634,7 @@ static void head_forward(program_builder *b, int32_t input)
     if (b->loss_chunks > 0 && b->loss_recompute) {
         run_chunk(b, SP_NO_TENSOR, SP_NO_TENSOR);
     } else if (b->loss_chunks > 0) {
-        int32_t gradient = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
+        int32_t gradient = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN], SP_WIDTH_HIDDEN);
         run_chunk(b, gradient, table_gradient(b));
     }
 }
@@ -870,6 +900,7 @@ typedef struct layer_gradients {
     int32_t gradient;   // of what the step before has read
     int32_t around;     // of the block's output, which goes around the block
     int32_t behind;     // the same behind dropout: SP_NO_TENSOR without
+    int32_t combined;   // of what experts of latents give a token
     int32_t routed;     // of the outputs of experts
     int32_t outputs[2]; // of a column-parallel projection
     int32_t gathered;   // keys and values
@@ -1029,7 +1060,9 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         rebuild(b, input);
     }
     int32_t copy = turn_back(b, step);
-    g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
+    bool latent = routed && b->of->has_step[SP_STEP_EXPERT_DOWN];
+    g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN],
+                               sp_layer_steps[step].inputs);
     free_tensor(b, copy);
     make_weight_gradient(b, step);
     adapters_backward(b, step);
@@ -1041,7 +1074,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         g->beside = g->gradient;
     }
     bool read_again = input == SP_TENSOR_NORM1 && step == SP_STEP_FC1; // by the attention
-    if (!read_again && (!routed || !b->of->has_step[SP_STEP_SHARED_FC1])) {
+    if (!read_again && !latent && (!routed || !b->of->has_step[SP_STEP_SHARED_FC1])) {
         drop_input(b, input, step);
     }
     if (shared) {
@@ -1051,10 +1084,27 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     }
 }
 
-// Rows as the residual path holds them, of another width than hidden states.
-static int32_t allocate_split(program_builder *b, const char *name, sp_layer_width width)
+// From the gradient of the MLP's output to that of what experts give, and from that of their
+// latents to one of hidden states.
+static void expert_up_backward(program_builder *b, layer_gradients *g)
 {
-    return allocate(b, name, b->of->size.split[width]);
+    g->combined =
+        allocate_split(b, "gradient of the sum of a token's experts", SP_WIDTH_EXPERT_LATENT);
+    make_weight_gradient(b, SP_STEP_EXPERT_UP);
+    drop_for_weights(b, SP_TENSOR_COMBINED);
+}
+
+static void expert_down_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t latent = g->gradient;
+    g->gradient = allocate_hidden(b, "gradient of a projection's input");
+    g->beside = g->gradient;
+    make_weight_gradient(b, SP_STEP_EXPERT_DOWN);
+    release_gradient(b, latent);
+    drop_for_weights(b, SP_TENSOR_LATENT_INPUT_COPY);
+    if (!b->of->has_step[SP_STEP_SHARED_FC1]) {
+        drop_input(b, b->of->reads[SP_STEP_EXPERT_DOWN], SP_STEP_EXPERT_DOWN);
+    }
 }
 
 // A product of hidden states whose gradient is added to that of others.
@@ -1195,6 +1245,9 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             drop_unfused_norm(b, place);
         }
         rebuild_block(b, g, place);
+        if (place == SP_STEP_FC2_REDUCE && b->of->has_step[SP_STEP_EXPERT_UP]) {
+            expert_up_backward(b, g);
+        }
         break;
     case SP_LAYER_KIND_PERMUTATION:
         if (has_row(b, SP_TENSOR_ROUTER) && place == SP_STEP_UNPERMUTATION) {
@@ -1202,12 +1255,17 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             drop(b, SP_TENSOR_EXPERT_OUTPUT);
             drop(b, SP_TENSOR_ROUTER);
             drop(b, SP_TENSOR_ROUTING_MAP);
+            free_tensor(b, g->combined);
         }
         break;
     case SP_LAYER_KIND_LINEAR:
         if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
             latent_backward(b, g, place);
-        } else if (step->inputs != SP_WIDTH_HIDDEN) {
+        } else if (place == SP_STEP_EXPERT_DOWN) {
+            expert_down_backward(b, g);
+        } else if (place == SP_STEP_EXPERT_UP) {
+            break; // behind the reduction, which makes its input again
+        } else if (!sp_layer_enters(step)) {
             row_backward(b, g, place);
         } else if (sp_layer_is_product(step)) {
             column_backward(b, g, place);
@@ -1272,6 +1330,7 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
         output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
     layer_gradients g = {.gradient = gradient,
+                         .combined = SP_NO_TENSOR,
                          .routed = SP_NO_TENSOR,
                          .gathered = SP_NO_TENSOR,
                          .beside = SP_NO_TENSOR,
@@ -1322,7 +1381,7 @@ static int32_t head_backward(program_builder *b)
     }
     bool repeats = b->loss_chunks > 0 && b->loss_recompute;
     if (b->loss_chunks == 0 || repeats) {
-        inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
+        inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN], SP_WIDTH_HIDDEN);
     }
     b->head_gradient = table_gradient(b);
     if (repeats) {

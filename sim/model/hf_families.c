@@ -628,11 +628,6 @@ static sp_layer_mlp experts_of_nemotron(sp_object *object)
 {
     static const char *const keys[] = {"n_routed_experts", "num_experts_per_tok", NULL};
     sp_object_require_keys(object, keys);
-    const json_t *latent = sp_object_get(object, "moe_latent_size");
-    if (latent != NULL && !sp_i_hf_asks_for_nothing(latent)) {
-        sp_object_error(object, "moe_latent_size",
-                        "experts of latents of the hidden states are not modelled");
-    }
     expect_number(object, "n_shared_experts", 1, "modelled is");
     return (sp_layer_mlp){
         .ffn = sp_i_hf_size(object, "moe_intermediate_size", SP_I_MAX_FFN),
@@ -666,6 +661,10 @@ static void read_pattern(sp_object *object, sp_model *model)
         known = letter != '\0';
         if (letter == 'E' && experts.experts == 0) {
             experts = experts_of_nemotron(object);
+            model->expert_latent =
+                sp_i_hf_asks_for_nothing(sp_object_get(object, "moe_latent_size"))
+                    ? 0
+                    : sp_object_int(object, "moe_latent_size", 0, 1, SP_I_MAX_HIDDEN);
         }
         of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
                                      .mixer = letter == 'M'   ? SP_MIXER_MAMBA2

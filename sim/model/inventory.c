@@ -113,6 +113,12 @@ static double hidden_bytes(const builder *b)
     return (double)(BF16 * b->model->hidden);
 }
 
+// Of what an expert reads of a token, or gives.
+static double expert_bytes(const builder *b)
+{
+    return (double)(BF16 * b->shard.expert);
+}
+
 // Entry of a tensor-parallel block (forward) and the mirror of its exit (backward): with sequence
 // parallelism the tokens are gathered, else every rank has them.
 static void gather(builder *b, const char *name, double bytes)
@@ -552,7 +558,7 @@ static void choose_experts(builder *b, sp_pass pass)
 // reads and writes its result for each row (Megatron-LM, transformer/moe/moe_utils.py).
 static void permutation(builder *b)
 {
-    double row = hidden_bytes(b) * (double)b->shard.active;
+    double row = expert_bytes(b) * (double)b->shard.active;
     double copied = 4.0 * row;
     double passes = b->stack->unfused_permutation ? 5.0 : 4.0;
     double rows = passes * row * sp_capacity_share(&b->shard.capacity);
@@ -591,7 +597,7 @@ static void routed_tokens(builder *b, const char *name, bool of_dispatch, bool o
     double weights = of_dispatch ? (double)(FP32 * b->shard.active) : 0.0;
     if (ranks > 1) {
         sp_op *op = add(b, name, SP_OP_ROUTED_TOKENS);
-        op->bytes_per_token = tokens * (hidden_bytes(b) + weights);
+        op->bytes_per_token = tokens * (expert_bytes(b) + weights);
         op->token_share = tokens;
         op->returns = !out;
         op->routing = (sp_routing){.experts = b->model->experts,
@@ -612,7 +618,7 @@ static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool
     int ranks = etp * sp_layout_ep(b->layout);
     double tokens = 1.0 / b->shard.norm_split;
     double rows = tokens * (double)b->shard.active * sp_capacity_share(&b->shard.capacity);
-    double gathered = rows * etp * hidden_bytes(b);
+    double gathered = rows * etp * expert_bytes(b);
     if (!b->shard.dispatches) {
         return;
     }
@@ -623,10 +629,10 @@ static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool
     if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER) {
         double weights = of_dispatch ? (double)(FP32 * b->shard.experts) : 0.0;
         expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, out, ranks,
-                        tokens * ranks * (hidden_bytes(b) + weights));
+                        tokens * ranks * (expert_bytes(b) + weights));
         return;
     }
-    double sent = rows * (hidden_bytes(b) + (of_dispatch ? FP32 : 0.0));
+    double sent = rows * (expert_bytes(b) + (of_dispatch ? FP32 : 0.0));
     if (!out) {
         expert_exchange(b, name, SP_OP_EXPERT_SCATTER, out, etp, gathered);
     }
@@ -732,9 +738,9 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
             break; // one collective is of both blocks
         }
         if (forward) {
-            reduce(b, name, hidden_bytes(b));
+            reduce(b, name, (double)(BF16 * b->width[step->outputs]));
         } else {
-            gather(b, name, gathered_bytes(b, place, b->model->hidden));
+            gather(b, name, gathered_bytes(b, place, b->width[step->outputs]));
         }
         break;
     case SP_LAYER_KIND_RESIDUAL:

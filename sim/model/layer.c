@@ -52,6 +52,7 @@ static uint64_t mlp_conditions(const sp_model *model)
         return 0;
     }
     return SP_IF_MLP | (model->experts > 0 ? SP_IF_ROUTED : 0) |
+           (model->experts > 0 && model->expert_latent > 0 ? SP_IF_EXPERT_LATENT : 0) |
            (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
            (model->shared_gate ? SP_IF_SHARED_GATE : 0);
 }
@@ -137,6 +138,7 @@ uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (sp_stack_loss_chunks(stack) == 0 ? SP_IF_WHOLE_LOSS : 0) |
            (weighted ? SP_IF_WEIGHTED : 0) | (model->post_norms ? SP_IF_POST_NORMS : 0) |
            (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
+           (sp_precision_is_fp8(&stack->precision) ? SP_IF_FP8 : 0) |
            (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0) | adapter_conditions(model);
 }
 
@@ -157,6 +159,8 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .k = kv_heads * model->head_dim,
         .v = kv_heads * sp_model_v_dim(model),
         .context = model->heads / tp * sp_model_v_dim(model),
+        .expert =
+            model->experts > 0 && model->expert_latent > 0 ? model->expert_latent : model->hidden,
         .ffn = model->ffn / etp,
         .fc1 = halves * (model->ffn / etp),
         .shared_ffn = model->shared_ffn / tp,
@@ -231,7 +235,7 @@ sp_layer_adapters sp_layer_adapters_of(const sp_model *model, const sp_shard *sh
                                        sp_layer_place step)
 {
     sp_layer_adapters adapters = {.rank = model->lora_rank,
-                                  .column = sp_layer_steps[step].inputs == SP_WIDTH_HIDDEN};
+                                  .column = sp_layer_enters(&sp_layer_steps[step])};
     if ((adapter_conditions(model) & adapters_condition(step)) == 0) {
         return adapters;
     }
@@ -272,7 +276,9 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_ONE] = 1;
     widths[SP_WIDTH_TWO] = 2;
     widths[SP_WIDTH_HIDDEN] = model->hidden;
-    widths[SP_WIDTH_ROUTED] = model->hidden * shard->active;
+    widths[SP_WIDTH_EXPERT] = shard->expert;
+    widths[SP_WIDTH_EXPERT_LATENT] = model->expert_latent;
+    widths[SP_WIDTH_ROUTED] = shard->expert * shard->active;
     widths[SP_WIDTH_Q] = shard->q;
     widths[SP_WIDTH_K] = shard->k;
     widths[SP_WIDTH_V] = shard->v;

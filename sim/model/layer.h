@@ -69,18 +69,19 @@ typedef enum sp_layer_kind {
 // The steps of the list in the order of the forward. Columns: identifier, operation that the step
 // is a part of, kind, what it is called forward and backward (NULL: the pass does not run it); then
 // the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
-// projections and norms the weight and its widths for one expert, of gathers theirs, whether every
-// TP rank has all of the weight and its share of the tokens, and the conditions under which the
-// model has the step. SP_LAYER_TENSORS: the layer's output. The step of a norm
-// stays in layers without it, with no work: there the backward of its block ends. Attention and
-// MLP side by side read what the layer reads, or its one norm gives, and TP ranks sum their outputs
-// once, as one matrix (EleutherAI/gpt-neox, megatron/model/transformer.py, gpt_j_residual); each
-// gathers its input, and reduces that one's gradient, by itself. Shared experts
-// are one dense MLP beside the routed one, which gathers and reduces for itself and runs before it
-// (Megatron-LM, core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2,
-// arXiv 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers
-// latents over TP in place of hidden states; without a latent of the queries it projects these from
-// hidden states.
+// projections and norms the weight and its widths for one expert, of gathers and reductions theirs,
+// whether every TP rank has all of the weight and its share of the tokens, and the conditions under
+// which the model has the step. SP_LAYER_TENSORS: the layer's output. The step of a norm stays in
+// layers without it, with no work: there the backward of its block ends. Attention and MLP side by
+// side read what the layer reads, or its one norm gives, and TP ranks sum their outputs once, as
+// one matrix (EleutherAI/gpt-neox, megatron/model/transformer.py, gpt_j_residual); each gathers its
+// input, and reduces that one's gradient, by itself. Shared experts are one dense MLP beside the
+// routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
+// core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2, arXiv
+// 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers latents over
+// TP in place of hidden states; without a latent of the queries it projects these from hidden
+// states. Experts of latents (LatentMoE, moe_latent_size of Megatron-LM's moe_layer.py) read a
+// projection of a TP rank's own tokens, and what they give goes through another.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
         .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
@@ -155,7 +156,7 @@ typedef enum sp_layer_kind {
         .inputs = SP_WIDTH_STATE_VALUES, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_STATE)    \
     ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
-        .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)                                   \
+        .writes = SP_TENSOR_RESIDUAL, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_MIXER)       \
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
         .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL,                                    \
         .conditions = SP_IF_MIXER | SP_IF_IN_TURN)                                                 \
@@ -188,23 +189,27 @@ typedef enum sp_layer_kind {
         .inputs = SP_WIDTH_SHARED_FFN, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)     \
     ROW(SHARED_REDUCE, SHARED_FC2, REDUCE, "reduction of the shared experts' output",              \
         "gather of the shared experts' output gradient", .reads = SP_LAYER_TENSORS,                \
-        .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
+        .writes = SP_TENSOR_SHARED_OUTPUT, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED) \
+    ROW(EXPERT_DOWN, PERMUTATION, LINEAR, "down-projection to experts",                            \
+        "down-projection to experts", .reads = SP_TENSOR_NORM2,                                    \
+        .weight = SP_PARAMETER_EXPERT_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
+        .outputs = SP_WIDTH_EXPERT_LATENT, .duplicated = true, .conditions = SP_IF_EXPERT_LATENT)  \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
-        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_MLP)                                        \
+        .inputs = SP_WIDTH_EXPERT, .conditions = SP_IF_MLP)                                        \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT, .conditions = SP_IF_MLP)       \
     ROW(DISPATCH, PERMUTATION, DISPATCH, "token dispatch", "combination of dispatched gradients",  \
         .reads = SP_TENSOR_NORM2, .conditions = SP_IF_MLP)                                         \
     ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1, .conditions = SP_IF_MLP)               \
+        .inputs = SP_WIDTH_EXPERT, .outputs = SP_WIDTH_FC1, .conditions = SP_IF_MLP)               \
     ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
         .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN,            \
         .conditions = SP_IF_MLP)                                                                   \
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
-        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN,     \
+        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_EXPERT,     \
         .conditions = SP_IF_MLP)                                                                   \
     ROW(COMBINE, FC2, COMBINE, "combination of expert outputs", "dispatch of output gradients",    \
         .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
@@ -212,7 +217,11 @@ typedef enum sp_layer_kind {
         .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)     \
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
         "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
-        .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
+        .writes = SP_LAYER_TENSORS, .outputs = SP_WIDTH_EXPERT, .conditions = SP_IF_MLP)           \
+    ROW(EXPERT_UP, FC2, LINEAR, "up-projection from experts", "up-projection from experts",        \
+        .reads = SP_TENSOR_COMBINED, .writes = SP_LAYER_TENSORS,                                   \
+        .weight = SP_PARAMETER_EXPERT_UP_WEIGHT, .inputs = SP_WIDTH_EXPERT_LATENT,                 \
+        .outputs = SP_WIDTH_HIDDEN, .duplicated = true, .conditions = SP_IF_EXPERT_LATENT)         \
     ROW(SHARED_SUM, FC2, SUM, "sum with the shared experts", "sum with the shared experts",        \
         .reads = SP_TENSOR_SHARED_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_SHARED)  \
     ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
@@ -229,7 +238,9 @@ typedef enum sp_layer_width {
     SP_WIDTH_ONE,
     SP_WIDTH_TWO, // mean and deviation
     SP_WIDTH_HIDDEN,
-    SP_WIDTH_ROUTED, // the hidden states once for each expert of a token
+    SP_WIDTH_EXPERT, // of what an MLP reads and gives: hidden states, or experts' latents of them
+    SP_WIDTH_EXPERT_LATENT,
+    SP_WIDTH_ROUTED, // of what experts read, once for each expert of a token
     SP_WIDTH_Q,
     SP_WIDTH_K,
     SP_WIDTH_V,
@@ -333,6 +344,8 @@ typedef enum sp_layer_type {
 #define SP_IF_NORMED_INPUTS SP_CONDITION(31) // of attention and MLP
 #define SP_IF_SECOND_NORM SP_CONDITION(32)   // the MLP's input has a norm of its own
 #define SP_IF_IN_TURN SP_CONDITION(33) // attention, its sum with the residual path, then the MLP
+#define SP_IF_EXPERT_LATENT SP_CONDITION(34)
+#define SP_IF_FP8 SP_CONDITION(35)
 #define SP_IF_ADAPTERS (SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS)
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -480,6 +493,9 @@ typedef enum sp_layer_type {
         SP_IF_ROUTED)                                                                              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, PRODUCT, SP_LAYER_PERMUTATION,       \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
+    ROW(LATENT_INPUT_COPY, "input of the experts' down-projection in FP8", LAYER, HIDDEN,          \
+        RESIDUAL, PRODUCT, SP_LAYER_PERMUTATION, STEP_EXPERT_DOWN, LAYER_STEPS, STEP_EXPERT_DOWN,  \
+        STEP_EXPERT_DOWN, SP_IF_EXPERT_LATENT | SP_IF_FP8)                                         \
     ROW(DROPPED_FC1, "inputs of the fc1 adapters, dropped out", LAYER, DROPPED_FC1, INPUT, BF16,   \
         SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
         SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
@@ -511,6 +527,9 @@ typedef enum sp_layer_type {
         SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
     ROW(LOW_FC2, "first products of the fc2 adapters", LAYER, LOW_FC2, BLOCK, BF16, SP_LAYER_FC2,  \
         STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_MLP_ADAPTERS)                             \
+    ROW(COMBINED, "sum of a token's experts", LAYER, EXPERT_LATENT, RESIDUAL, PRODUCT,             \
+        SP_LAYER_FC2, STEP_FC2_REDUCE, LAYER_STEPS, STEP_EXPERT_UP, STEP_FC2_REDUCE,               \
+        SP_IF_EXPERT_LATENT)                                                                       \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_RESIDUAL2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,     \
         SP_IF_POST_NORMS | SP_IF_MLP)                                                              \
@@ -608,6 +627,13 @@ static inline bool sp_layer_is_product(const sp_layer_step *step)
            step->operation != SP_LAYER_SHARED_GATE;
 }
 
+// Does it read hidden states, or what experts have of them? Column-parallel products read all rows
+// of these, row-parallel ones write them.
+static inline bool sp_layer_enters(const sp_layer_step *step)
+{
+    return step->inputs == SP_WIDTH_HIDDEN || step->inputs == SP_WIDTH_EXPERT;
+}
+
 // Does it run in FP8 where the step computes so? All products of hidden states do; head and
 // embedding are no steps of a layer.
 static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *stack)
@@ -654,6 +680,7 @@ typedef struct sp_shard {
     int64_t heads;                  // query heads
     int64_t q, k, v;                // widths of queries, keys and values
     int64_t context;                // width of the attention's output
+    int64_t expert;                 // width of what the MLP, or an expert, reads and gives
     int64_t ffn;                    // of one expert
     int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
     int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none

@@ -483,6 +483,12 @@ static const sp_setting model_rows[] = {
      .fallback = "0; required with expert_groups",
      .text = "Groups of experts that a token goes to at most.",
      .aliases = "moe_router_group_topk topk_group"},
+    {.key = "model.expert_latent", SP_INT(0, SP_I_MAX_HIDDEN), SP_FIELD(sp_model, expert_latent),
+     .if_changed = true, .fallback = "0, experts of hidden states",
+     .text = "Width of what experts read and give (LatentMoE, Nemotron-3 Super): hidden states are "
+             "projected to it before they go to experts, and from it behind. Routers and shared "
+             "experts read hidden states.",
+     .aliases = "moe_latent_size"},
     {.key = "model.expert_imbalance", .type = "\"exact\" or a number from -4 to 4",
      .read = read_imbalance, .write = write_imbalance, .fallback = "\"exact\"",
      .text = "How unevenly tokens are routed to experts on several ranks (parallel.ep). \"exact\": "
@@ -1149,6 +1155,8 @@ static void check_relations(checker *check, const sp_model *model)
            model->expert_group_top_k, model->expert_groups);
     refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
            "is true, and queries and keys have no norm (qk_norm)");
+    refuse(check, model->expert_latent > 0 && sp_model_most_experts(model) == 0, "expert_latent",
+           "is of experts, and there are none (experts)");
     refuse(check, model->post_norms_alone && !model->post_norms, "post_norms_alone",
            "is true, and there are no norms behind attention and MLP (post_norms)");
     refuse(check, model->post_norms_alone && sp_model_is_latent(model), "post_norms_alone",

@@ -139,6 +139,9 @@ typedef struct sp_model {
     // Experts of a layer in so many groups of neighbours, of which a token's lie in so many at most
     // (DeepSeek-V2, arXiv 2405.04434, section 2.2.2); 0: anywhere.
     int expert_groups, expert_group_top_k;
+    // Width of what experts read and give, a projection of hidden states before tokens go to them
+    // and one behind (LatentMoE); 0: hidden states.
+    int64_t expert_latent;
     int64_t shared_ffn;
     bool shared_gate;
     // Tokens go to experts as Megatron-LM's forced routing sends them (sim/cost/expert_load.h),

@@ -48,6 +48,10 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_NORM2_BIAS] = "norm2.bias",
     [SP_PARAMETER_ROUTER_WEIGHT] = "router.weight",
     [SP_PARAMETER_ROUTER_BIAS] = "router.bias",
+    [SP_PARAMETER_EXPERT_DOWN_WEIGHT] = "expert_down.weight",
+    [SP_PARAMETER_EXPERT_DOWN_BIAS] = "expert_down.bias",
+    [SP_PARAMETER_EXPERT_UP_WEIGHT] = "expert_up.weight",
+    [SP_PARAMETER_EXPERT_UP_BIAS] = "expert_up.bias",
     [SP_PARAMETER_FC1_WEIGHT] = "fc1.weight",
     [SP_PARAMETER_FC1_BIAS] = "fc1.bias",
     [SP_PARAMETER_FC2_WEIGHT] = "fc2.weight",
@@ -217,6 +221,8 @@ static void add_mlp(sp_parameter_list *list, int layer, const shares *s)
         add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     }
     add_linear(list, layer, s, SP_STEP_ROUTER);
+    add_linear(list, layer, s, SP_STEP_EXPERT_DOWN);
+    add_linear(list, layer, s, SP_STEP_EXPERT_UP);
     for (int64_t e = 0; e < s->rank.held; e++) {
         add_linear(list, layer, s, SP_STEP_FC1);
         add_linear(list, layer, s, SP_STEP_FC2);

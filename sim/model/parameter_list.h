@@ -53,6 +53,10 @@ typedef enum sp_parameter_kind {
     SP_PARAMETER_NORM2_BIAS,
     SP_PARAMETER_ROUTER_WEIGHT,
     SP_PARAMETER_ROUTER_BIAS,
+    SP_PARAMETER_EXPERT_DOWN_WEIGHT, // to what experts read, and from what they give
+    SP_PARAMETER_EXPERT_DOWN_BIAS,
+    SP_PARAMETER_EXPERT_UP_WEIGHT,
+    SP_PARAMETER_EXPERT_UP_BIAS,
     SP_PARAMETER_FC1_WEIGHT, // gate, then up; of each expert
     SP_PARAMETER_FC1_BIAS,
     SP_PARAMETER_FC2_WEIGHT,

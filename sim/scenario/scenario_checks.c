@@ -102,6 +102,23 @@ static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err
                        stack->name);
 }
 
+// Experts of latents: what their module in Megatron-Core asserts, and what does not know them.
+static sp_status check_expert_latent(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *what =
+        stack->tensors == SP_TENSORS_EXPLICIT ? "passes written by hand (stack.tensors)"
+        : stack->shared_expert_overlap && sp_layout_dispatches(&scenario->layout)
+            ? "shared experts beside the exchange (stack.shared_expert_overlap), which "
+              "Megatron-Core refuses too"
+            : NULL;
+    if (scenario->model.expert_latent == 0 || what == NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.expert_latent",
+                       "is not simulated with %s", what);
+}
+
 static sp_status check_capacity(const sp_scenario *scenario, sp_error *err)
 {
     if (!(scenario->model.expert_capacity_factor > 0.0) ||
@@ -799,20 +816,20 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {check_chunks,        check_layout,
-                                    check_layers,        check_exchange,
-                                    check_cp_sharding,   check_head_groups,
-                                    check_zero,          check_zero_group,
-                                    check_experts,       check_flows,
-                                    check_nvls,          check_planner,
-                                    check_offload,       check_shared_experts,
-                                    check_capacity,      check_mixers,
-                                    check_recompute,     check_latent,
-                                    check_norms,         check_mtp,
-                                    check_overlap,       check_fp8,
-                                    check_one_sided,     check_blocks,
-                                    check_adapters,      check_gathered_logits,
-                                    check_offload_states};
+    static check *const checks[] = {check_chunks,         check_layout,
+                                    check_layers,         check_exchange,
+                                    check_cp_sharding,    check_head_groups,
+                                    check_zero,           check_zero_group,
+                                    check_experts,        check_flows,
+                                    check_nvls,           check_planner,
+                                    check_offload,        check_shared_experts,
+                                    check_capacity,       check_mixers,
+                                    check_recompute,      check_latent,
+                                    check_norms,          check_mtp,
+                                    check_overlap,        check_fp8,
+                                    check_one_sided,      check_blocks,
+                                    check_adapters,       check_gathered_logits,
+                                    check_offload_states, check_expert_latent};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

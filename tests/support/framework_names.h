@@ -5,6 +5,7 @@
 
 // NVIDIA/Megatron-LM@000c4ac24f61159c138b0975def722c65245983c, megatron/training/arguments.py;
 // backends of flex and HybridEP's SMs as in the dev branch @d48bd6be, examples/moe_recipes;
+// moe-latent-size is the config's moe_latent_size, @00119989, megatron/core/transformer/moe;
 // nproc-per-node, nnodes, node-rank and master-addr are torchrun's.
 static const char names_of_megatron[] =
     "num-layers hidden-size ffn-hidden-size num-attention-heads attention-backend kv-channels "
@@ -27,7 +28,7 @@ static const char names_of_megatron[] =
     "context-parallel-size cp-comm-type hierarchical-context-parallel-sizes use-tp-pp-dp-mapping "
     "vocab-size padded-vocab-size seq-length qk-layernorm expert-model-parallel-size "
     "expert-tensor-parallel-size num-experts moe-layer-freq moe-ffn-hidden-size "
-    "moe-shared-expert-intermediate-size moe-shared-expert-overlap moe-router-topk "
+    "moe-shared-expert-intermediate-size moe-shared-expert-overlap moe-router-topk moe-latent-size "
     "moe-router-num-groups moe-router-group-topk moe-router-force-load-balancing "
     "moe-token-dispatcher-type moe-enable-deepep moe-deepep-num-sms moe-expert-capacity-factor "
     "moe-flex-dispatcher-backend moe-hybridep-num-sms moe-permute-fusion "
@@ -65,7 +66,7 @@ static const char names_of_bridge[] =
     "model.add_bias_linear model.add_qkv_bias model.num_moe_experts model.window_size "
     "model.normalization model.qk_layernorm model.multi_latent_attention "
     "model.recompute_granularity model.recompute_method model.recompute_num_layers "
-    "model.recompute_modules model.moe_shared_expert_intermediate_size "
+    "model.recompute_modules model.moe_shared_expert_intermediate_size model.moe_latent_size "
     "model.moe_shared_expert_overlap model.moe_layer_freq model.moe_ffn_hidden_size "
     "model.moe_router_topk model.moe_router_num_groups model.moe_router_group_topk "
     "model.moe_router_force_load_balancing model.moe_token_dispatcher_type model.moe_enable_deepep "

@@ -90,6 +90,7 @@ void make_usual(unit_draw *draw)
 void make_dense(unit_draw *draw)
 {
     draw->model.experts = draw->model.experts_per_token = 0;
+    draw->model.expert_latent = 0;
     draw->model.shared_ffn = draw->model.kind[0].shared_ffn = 0;
     draw->model.shared_gate = draw->model.kind[0].shared_gate = false;
     draw->model.kind[0].experts = draw->model.kind[0].experts_per_token = 0;
@@ -184,7 +185,9 @@ unit_draw draw_unit(sp_prng *prng)
     if (prng_below(prng, 3) == 0) {
         draw_adapters(prng, &d);
     }
-    // No draw of its own either.
+    // No draws of their own either.
+    d.model.expert_latent =
+        sp_model_most_experts(&d.model) > 0 && d.model.ffn % 128 == 0 ? d.model.hidden / 2 : 0;
     d.model.post_norms_alone = d.model.post_norms && d.model.hidden % 128 == 0 &&
                                d.model.kv_lora_rank == 0 && d.model.lora_rank == 0 &&
                                !d.options.stack.keep_gathered_inputs;

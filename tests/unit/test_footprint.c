@@ -239,8 +239,10 @@ TEST(dummies_for_each_shape)
     sp_stack stack = {.dummy_weight_gradients = true};
     int64_t bytes[SP_DUMMY_GRADIENTS];
     model.activation = SP_GELU;
-    model.ffn = model.heads * d;
-    assert_int_equal(sp_footprint_dummy_gradients(&model, &one, &stack, &middle, 1, bytes), 3);
+    model.ffn = model.heads * d; // three of hidden x hidden, and QKV
+    assert_int_equal(sp_footprint_dummy_gradients(&model, &one, &stack, &middle, 1, bytes), 2);
+    model.ffn = 2 * h; // of two shapes with as many weights
+    assert_int_equal(sp_footprint_dummy_gradients(&model, &one, &stack, &middle, 1, bytes), 4);
 }
 
 static int64_t held_more(const sp_model *model, const sp_layout *layout, const sp_stack *stack,

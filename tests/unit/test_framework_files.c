@@ -148,9 +148,9 @@ TEST(megatron_experts)
           "  --moe-token-dispatcher-type flex --moe-enable-deepep --expert-tensor-parallel-size 1 "
           "\\\n"
           "  --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-router-fusion "
-          "--vocab-size 128\n",
+          "--vocab-size 128 --moe-latent-size 24\n",
           "{\"model.ffn\":32,\"model.experts\":16,\"model.experts_per_token\":4,"
-          "\"model.shared_ffn\":48,\"parallel.ep\":8,\"parallel.etp\":1,"
+          "\"model.shared_ffn\":48,\"model.expert_latent\":24,\"parallel.ep\":8,\"parallel.etp\":1,"
           "\"stack.dispatcher\":\"deepep\",\"stack.router_kernels\":31,"
           "\"model.layer_kinds\":[{\"layers\":1,\"ffn\":256,\"experts\":0,\"experts_per_token\":0,"
           "\"shared_ffn\":0},{\"layers\":3}],\"parallel.dp\":"

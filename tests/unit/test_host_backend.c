@@ -166,6 +166,9 @@ TEST(refuses_what_it_cannot_compute)
     f.model.expert_capacity_factor = 1.5;
     refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_capacity_factor)");
     f.model = host_routed();
+    f.model.expert_latent = 16;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "experts of latents (model.expert_latent)");
+    f.model = host_routed();
     f.model.forced_routing = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_imbalance)");
     f.model = host_gpt();

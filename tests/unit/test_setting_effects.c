@@ -99,6 +99,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.expert_imbalance_seed", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4 model.expert_imbalance=0.3", "1", "2"),
     TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED, "0", "1.5"),
     TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "1", "1.25"),
+    TIME_OR_MEMORY("model.expert_latent", TRAIN, ROUTED, "0", "512"),
     TIME_OR_MEMORY("model.shared_ffn", TRAIN, "model.experts=4 model.experts_per_token=1", "1024", "2048"),
     TIME_OR_MEMORY("model.shared_gate", TRAIN, "model.experts=4 model.experts_per_token=1 model.shared_ffn=1024", "false", "*"),
     TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",

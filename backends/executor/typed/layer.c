@@ -38,12 +38,6 @@ static const sp_model *model_of(const layer *l)
     return &l->kind->model;
 }
 
-// Column-parallel products read all rows of hidden states, row-parallel ones write them.
-static bool is_column_parallel(const sp_layer_step *o)
-{
-    return o->inputs == SP_WIDTH_HIDDEN;
-}
-
 // Is it the work of experts?
 static bool is_routed(const layer *l, const sp_layer_step *o)
 {
@@ -173,7 +167,7 @@ static bool multiply(walk *w, const sp_layer_step *o)
 static bool linear(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    bool column = is_column_parallel(o);
+    bool column = sp_layer_enters(o);
     if (is_routed(l, o)) {
         return multiply(w, o);
     }
@@ -351,7 +345,7 @@ static bool latent_norm(walk *w, const sp_layer_step *o)
 static bool weight_gradient(const layer *l, const sp_layer_step *o, void *const *pair, real *all,
                             const sp_i_exec_routed *routed)
 {
-    bool column = is_column_parallel(o);
+    bool column = sp_layer_enters(o);
     if (is_routed(l, o)) {
         const expert_product p = product_of(l, o);
         return SP_EXEC(experts)->weight_gradient(l, &p, routed, pair[0], pair[1]);
@@ -383,7 +377,7 @@ static void **deferred_of(const layer *l, int32_t backward_pack, const sp_layer_
 static bool defer(const walk *w, const sp_layer_step *o, void *const *pair)
 {
     const layer *l = w->l;
-    bool column = is_column_parallel(o);
+    bool column = sp_layer_enters(o);
     bool own = !is_routed(l, o);
     const int64_t elements[2] = {(column && own ? l->own : rows_of(l, o)) * inputs_of(l, o),
                                  (!column && own ? l->own : rows_of(l, o)) * outputs_of(l, o)};
@@ -534,7 +528,7 @@ static bool choose_backward(walk *w, const sp_layer_step *o)
 static bool linear_backward(walk *w, const sp_layer_step *o)
 {
     layer *l = w->l;
-    bool column = is_column_parallel(o);
+    bool column = sp_layer_enters(o);
     bool routed = is_routed(l, o);
     real *dy = column ? w->gradient : w->gathered;
     w->due[w->due_count++] = (due_product){o, w->gradient, column || routed ? NULL : w->gathered};
@@ -642,7 +636,7 @@ static bool up_backward(walk *w, const sp_layer_step *o)
 
 static bool latent_linear_backward(walk *w, const sp_layer_step *o)
 {
-    return o->inputs == SP_WIDTH_HIDDEN ? down_backward(w, o) : up_backward(w, o);
+    return sp_layer_enters(o) ? down_backward(w, o) : up_backward(w, o);
 }
 
 static bool latent_norm_backward(walk *w, const sp_layer_step *o)
