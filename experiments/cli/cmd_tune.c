@@ -315,15 +315,6 @@ static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, c
     return tokens;
 }
 
-int64_t cli_tune_shared(int64_t gpus, int64_t samples)
-{
-    int64_t each = gpus;
-    while (each > samples && each % 2 == 0) {
-        each /= 2;
-    }
-    return each > samples ? each : (samples + each / 2) / each * each;
-}
-
 // Puts it into the base, which is read for it.
 static void put_step(const tune_args *args, tuning *t)
 {

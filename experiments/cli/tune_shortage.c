@@ -516,6 +516,15 @@ static json_t *remedies_json(const cli_shortage *shortage, const remedy *list, i
 
 // ---- what is said ----
 
+int64_t cli_tune_shared(int64_t gpus, int64_t samples)
+{
+    int64_t each = gpus;
+    while (each > samples && each % 2 == 0) {
+        each /= 2;
+    }
+    return each > samples ? each : (samples + each / 2) / each * each;
+}
+
 // Says of points that the stack cannot run, or lacks, that there are some.
 static void tell_of_stack(const cli_shortage *shortage, sp_error *err)
 {

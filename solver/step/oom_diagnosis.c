@@ -384,7 +384,7 @@ static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char number[FIGURE];
-    const char *before = "; the step's peak fits with ";
+    const char *before = "; the peak fits with ";
     if (s->settings != NULL) {
         sp_append(text, SP_WARNING_TEXT, "; %s", s->settings);
         return;

@@ -88,7 +88,7 @@ for command in simulate 'compare --strategies packed,bfd'; do
     # shellcheck disable=SC2086
     fits 40 $command oom.json
     tr -s '\n ' ' ' <err >one_line
-    grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; the step's peak fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
+    grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; the peak fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
         complain "$command: memory is not first, or is cut: $(cat one_line)"
     # shellcheck disable=SC2086
     "$program" $command oom.json --wide 2>&1 >/dev/null | sed -n 1p | tr -s '\n ' ' ' >first

@@ -21,7 +21,7 @@ case $text in
 esac
 line=$(grep 'alone needs' notes)
 case $line in
-"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*"), "*" more than the limit of 40.00; the step's peak fits with memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
+"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*"), "*" more than the limit of 40.00; the peak fits with memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
 *) complain "the warning: $line" ;;
 esac
 need=$(echo "$line" | sed -E 's/.*alone needs ([0-9.]+) GiB.*/\1/')
@@ -76,7 +76,7 @@ expect "status of compare without a row that fits" 1 "$?"
 expect "status of an infeasible strategy" 1 "$?"
 grep -q 'error: .*memory.limit_gib: sample 1 of 65536 tokens alone needs' infeasible ||
     complain "no reason: $(cat infeasible)"
-grep -q '; the step's peak fits with memory.recompute full (' infeasible || complain "no settings: $(cat infeasible)"
+grep -q '; the peak fits with memory.recompute full (' infeasible || complain "no settings: $(cat infeasible)"
 "$program" simulate s.json --quiet --set strategy.kind=dynapipe --set memory.recompute=full >/dev/null
 expect "dynapipe with the settings that it names" 0 "$?"
 

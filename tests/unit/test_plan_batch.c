@@ -447,7 +447,7 @@ TEST(out_of_memory_has_its_reason_and_settings)
         must_succeed(plan_of(planner, tokens, 2, &plan, ERR));
         assert_true(plan->oom);
         assert_non_null(strstr(plan->reason, "sample 0 of 65536 tokens alone needs "));
-        const char *fits = "the step's peak fits with memory.recompute full (";
+        const char *fits = "the peak fits with memory.recompute full (";
         assert_true((strstr(plan->reason, fits) == NULL) == again);
         assert_int_equal(strncmp(plan->settings, fits, again ? 0 : strlen(fits)), 0);
         assert_int_equal(plan->settings[0] == '\0', again);
@@ -457,7 +457,7 @@ TEST(out_of_memory_has_its_reason_and_settings)
         sp_plan_file_fini(&file);
         json_decref(root);
         // But for the settings the same.
-        char *settings = strstr(plan->reason, "; the step's peak fits with");
+        char *settings = strstr(plan->reason, "; the peak fits with");
         size_t told = settings != NULL ? (size_t)(settings - plan->reason) : strlen(first);
         if (again) {
             assert_int_equal(strncmp(plan->reason, first, told), 0);

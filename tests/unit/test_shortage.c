@@ -281,15 +281,14 @@ TEST(parts_add_up)
     s.degree[2].degree = 4;
     s.degree[2].bytes = (int64_t)77 << 30;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(
-        strstr(text, "; the step's peak fits with memory.recompute full (30.00), parallel.cp 4 "
-                     "on more GPUs (77.00); context"));
+    assert_non_null(strstr(text,
+                           "; the peak fits with memory.recompute full (30.00), parallel.cp 4 "
+                           "on more GPUs (77.00); context"));
     s.recompute_bytes = 0;
     s.both = true;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text,
-                           "; the step's peak fits with memory.recompute full and parallel.cp 4 on "
-                           "more GPUs (77.00); context"));
+    assert_non_null(strstr(text, "; the peak fits with memory.recompute full and parallel.cp 4 on "
+                                 "more GPUs (77.00); context"));
     s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
     s.dp_count = 2;
     s.computed = 140000;
@@ -469,9 +468,9 @@ static void run_document(const json_t *root, scenario_run *r)
 // Takes every piece of advice: it fits, and needs what was said.
 static void take_advice(const char *text, const char *said, advised *all)
 {
-    const char *at = strstr(said, "; the step's peak fits with ");
+    const char *at = strstr(said, "; the peak fits with ");
     all->not_enough += strstr(said, "; the step does not fit either with ") != NULL;
-    for (at = at != NULL ? at + strlen("; the step's peak fits with ") : NULL; at != NULL;) {
+    for (at = at != NULL ? at + strlen("; the peak fits with ") : NULL; at != NULL;) {
         scenario_run r;
         double gib = 0.0;
         json_t *root = json_document(text);
@@ -504,7 +503,7 @@ TEST(advice_on_experts)
     scenario_run_fini(&r);
     const char *text = json_text(format, 0.7 * peak_gib);
     run_good(text, &run_verified, &r);
-    assert_non_null(strstr(r.result.oom_diagnosis, "; the step's peak fits with parallel.ep "));
+    assert_non_null(strstr(r.result.oom_diagnosis, "; the peak fits with parallel.ep "));
     take_advice(text, r.result.oom_diagnosis, &all);
     assert_true(all.fits > 0);
 }
