@@ -315,6 +315,36 @@ static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, c
     return tokens;
 }
 
+// NAN: it follows from the lengths.
+static double tokens_of_step(const sp_workload_spec *workload)
+{
+    return workload->uniform_tokens > 0
+               ? (double)workload->uniform_tokens * (double)workload->samples_per_batch
+           : workload->tokens_per_batch > 0 ? (double)workload->tokens_per_batch
+                                            : (double)NAN;
+}
+
+// Of the last file of --current; 0: there is none, or it says nothing of it.
+static int64_t step_of_file(const tune_args *args)
+{
+    double tokens = 0.0;
+    for (int i = 0; i < args->current.count; i++) {
+        sp_error own = {0};
+        sp_scenario scenario = {0};
+        json_t *layout = json_object();
+        json_t *whole = NULL;
+        if (strchr(args->current.items[i], '=') == NULL &&
+            cli_import_layout(args->current.items[i], true, layout, &whole, &own) == SP_OK &&
+            sp_scenario_from_json(whole, "current", NULL, 0, &scenario, &own) == SP_OK) {
+            tokens = tokens_of_step(&scenario.workload);
+        }
+        sp_scenario_fini(&scenario);
+        json_decref(whole);
+        json_decref(layout);
+    }
+    return tokens > 0.0 ? (int64_t)tokens : 0; // nor of lengths alone
+}
+
 // Puts it into the base, which is read for it.
 static void put_step(const tune_args *args, tuning *t)
 {
@@ -326,7 +356,9 @@ static void put_step(const tune_args *args, tuning *t)
                         json_object_get(workload, "tokens_per_batch") != NULL;
     // The reader of the base tells of what it cannot read.
     if (!stated && read_base(t->base, &scenario, &own) == SP_OK) {
-        const int64_t tokens = choose_step(args, &scenario, &t->step);
+        const int64_t of_file = step_of_file(args);
+        const int64_t tokens = of_file > 0 ? of_file : choose_step(args, &scenario, &t->step);
+        t->step = of_file > 0 ? "as --current has it" : t->step;
         if (json_object_get(workload, "lengths") != NULL) {
             sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
         } else {
@@ -710,15 +742,6 @@ static sp_status evaluate(const tuning *t, json_t *document, const char *source,
     const sp_evaluate_options options = {.threads = threads, .allocator_peak = true};
     sp_status status = sp_scenario_from_json(document, source, NULL, 0, scenario, err);
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
-}
-
-// NAN: it follows from the lengths.
-static double tokens_of_step(const sp_workload_spec *workload)
-{
-    return workload->uniform_tokens > 0
-               ? (double)workload->uniform_tokens * (double)workload->samples_per_batch
-           : workload->tokens_per_batch > 0 ? (double)workload->tokens_per_batch
-                                            : (double)NAN;
 }
 
 static bool differ(double a, double b)

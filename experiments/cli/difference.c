@@ -248,9 +248,13 @@ static void print_figures(const difference *d)
 {
     cli_table table;
     cli_table_begin(&table, "-30 figure|18 A|18 B|10 B/A", "figures", FIGURES_SHOWN);
-    for (int i = 0; i < d->count; i++) {
-        const changed *f = &d->figures[i];
+    // Those that other tables show go first.
+    for (int i = 0; i < 2 * d->count; i++) {
+        const changed *f = &d->figures[i % d->count];
         const sp_figure *figure = sp_figure_find(f->key);
+        if ((figure->label != NULL) != (i < d->count)) {
+            continue;
+        }
         if (cli_row_begin(&table)) {
             cli_cell(&table, "%s", f->key);
             cli_figure_cell(&table, figure->label != NULL ? figure : NULL, f->a);

@@ -379,9 +379,18 @@ static int check_operands(const parser *in, const cli_operands *operands)
                                operands->items[0], model, command->name);
     }
     if (operands->count < command->min_operands) {
-        return cli_usage_error(command, "'%s' needs %s", command->name, command->operands);
+        return cli_usage_error(
+            command, "'%s' needs %s%s", command->name, command->operands,
+            strncmp(command->operands, "SCENARIO", 8) == 0 ? " ('-' is standard input)" : "");
     }
     if (command->max_operands >= 0 && operands->count > command->max_operands) {
+        for (int i = 2; i + 2 < in->argc; i++) { // those before may be operands by now
+            if (strcmp(in->argv[i], "--set") == 0 && strchr(in->argv[i + 1], '=') == NULL) {
+                return cli_usage_error(
+                    command, "expected --set KEY=VALUE, got '%s %s': --set %s=%s", in->argv[i + 1],
+                    in->argv[i + 2], in->argv[i + 1], in->argv[i + 2]);
+            }
+        }
         return cli_usage_error(command, "'%s' has no use for the argument '%s'", command->name,
                                operands->items[command->max_operands]);
     }

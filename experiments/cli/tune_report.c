@@ -1192,29 +1192,8 @@ static void print_command(const char *command)
     putchar('\n');
 }
 
-void cli_print_tuned(const cli_tuned *tuned)
+static void print_what_to_type(const cli_tuned *tuned)
 {
-    if (tuned->stopped) {
-        printf("%s before all points were tried: the fastest so far\n",
-               tuned->late ? "the time of --time-limit was up" : "stopped by a signal");
-    }
-    print_answer(tuned);
-    cli_print_limit(stdout, tuned->result, "limit: ", 6);
-    print_question(tuned);
-    print_lack(tuned, SWEEP_LACKS_ARGUMENT);
-    print_source(tuned);
-    print_passed_over(tuned);
-    print_counts(tuned);
-    putchar('\n');
-    int64_t top = tuned->layouts->ranked_count;
-    print_points(tuned, tuned->layouts->ranked, top < tuned->top ? top : tuned->top, "top",
-                 TOP_SHOWN);
-    print_expandable(tuned);
-    print_front(tuned);
-    // What to type comes first: a screen may cut what follows.
-    if (json_array_size(tuned->changes) > 0 || tuned->layouts->beyond_count > 0) {
-        putchar('\n');
-    }
     for (size_t i = 0; i < json_array_size(tuned->changes); i++) {
         print_changes_of(json_array_get(tuned->changes, i));
     }
@@ -1229,6 +1208,39 @@ void cli_print_tuned(const cli_tuned *tuned)
         printf("go on with: %s\n", tuned->go_on);
     } else {
         print_command(tuned->again);
+    }
+}
+
+// A screen may cut what comes last: of a launch file what to change in it is the answer.
+void cli_print_tuned(const cli_tuned *tuned)
+{
+    const bool changes = json_array_size(tuned->changes) > 0;
+    if (tuned->stopped) {
+        printf("%s before all points were tried: the fastest so far\n",
+               tuned->late ? "the time of --time-limit was up" : "stopped by a signal");
+    }
+    print_answer(tuned);
+    cli_print_limit(stdout, tuned->result, "limit: ", 6);
+    print_question(tuned);
+    print_lack(tuned, SWEEP_LACKS_ARGUMENT);
+    print_source(tuned);
+    print_passed_over(tuned);
+    print_counts(tuned);
+    putchar('\n');
+    if (changes) {
+        print_what_to_type(tuned);
+        putchar('\n');
+    }
+    int64_t top = tuned->layouts->ranked_count;
+    print_points(tuned, tuned->layouts->ranked, top < tuned->top ? top : tuned->top, "top",
+                 TOP_SHOWN);
+    print_expandable(tuned);
+    print_front(tuned);
+    if (!changes) {
+        if (tuned->layouts->beyond_count > 0) {
+            putchar('\n');
+        }
+        print_what_to_type(tuned);
     }
     print_findings(tuned);
     print_choices(tuned);

@@ -291,6 +291,7 @@ static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_err
         if (*bytes > MOST_BYTES) {
             status = sp_error_set(err, SP_ERR_LIMIT, "%s: is longer than 16 MiB", path);
         } else if (got == 0) {
+            (*text)[*bytes] = '\0';
             status =
                 ferror(file) ? sp_error_set(err, SP_ERR_IO, "%s: cannot be read", path) : SP_OK;
             break;
@@ -342,6 +343,13 @@ static sp_status read_file(framework_import *import, const char *path, const fra
         status = import_model(import, path, root, part);
     } else if (status == SP_OK) {
         status = read_text(import, of, text, bytes, part);
+        // No setting: what fits is told with the gaps, and tune lists by itself what fits without.
+        if (strstr(text, "expandable_segments:True") != NULL) {
+            framework_note(import,
+                           "%s: expandable_segments:True leaves no gaps between blocks; steps that "
+                           "'may not fit' for gaps do where their peak does",
+                           path);
+        }
     }
     json_decref(root);
     sp_free(text);

@@ -374,8 +374,10 @@ static sp_status same_stack_rule(bool within_stack, const sweep_row *row,
     bool left = row->trial.status == SWEEP_CANNOT_RUN;
     bool beyond = row->trial.lacks[0] != '\0' && !left;
     return (within_stack && beyond) || (!within_stack && left)
-               ? sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
-                             "the file was written %s --any-schedule", beyond ? "with" : "without")
+               ? sp_error_at(
+                     err, SP_ERR_CONTENT, place->path, place->number, 0,
+                     "the file was written %s --any-schedule: ask so again, or write another",
+                     beyond ? "with" : "without")
                : SP_OK;
 }
 

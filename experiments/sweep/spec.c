@@ -187,7 +187,9 @@ static void read_document(sweep_spec *spec, sp_error *err)
     if (kind != NULL && json_object_get(spec->document, "base") == NULL &&
         json_object_get(spec->document, "grid") == NULL) {
         sp_error_in(err, SP_ERR_CONTENT, spec->source, NULL,
-                    "expected a sweep's specification with 'base' and 'grid', got %s", kind);
+                    "expected a sweep's specification with 'base' and 'grid', got %s: such as "
+                    "{\"base\": \"FILE\", \"grid\": {\"parallel.tp\": [1, 2, 4]}}",
+                    kind);
         return;
     }
     sp_object_schema(&root, SWEEP_SCHEMA);

@@ -401,7 +401,8 @@ sp_status sp_cluster_fit(sp_cluster *cluster, int64_t ranks, const char *source,
     int64_t gpus = (int64_t)cluster->nodes * cluster->gpus_per_node;
     if (gpus != ranks) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "nodes",
-                           "%d nodes of %d GPUs are filled by %lld ranks, but tp*cp*pp*dp is %lld",
+                           "%d nodes of %d GPUs are filled by %lld ranks, but tp*cp*pp*dp is %lld: "
+                           "without parallel.dp, or without nodes, the other follows",
                            cluster->nodes, cluster->gpus_per_node, (long long)gpus,
                            (long long)ranks);
     }

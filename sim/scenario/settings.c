@@ -744,7 +744,7 @@ static const sp_setting schedule_rows[] = {
     {.key = "schedule.microbatch_samples", SP_INT(1, SP_I_MAX_SAMPLES),
      SP_FIELD(sp_scenario, strategy.microbatch_samples), .is_written = has_model, .usual = 1,
      .text = "Rows of a micro-batch.",
-     .aliases = "mbs micro_batch_size microbatch_size pipeline_parallel_microbatch_size "
+     .aliases = "mbs micro_batch micro_batch_size microbatch_size pipeline_parallel_microbatch_size "
                 "per_device_train_batch_size train_micro_batch_size_per_gpu"},
 };
 

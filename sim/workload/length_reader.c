@@ -255,6 +255,8 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
     snprintf(word, sizeof word, "%.*s", (int)strcspn(unquoted, "\""), unquoted);
     if (strpbrk(word, "kKmM") != NULL && sp_tokens_from_text(word, &tokens) && tokens > 0) {
         sp_append(plain, sizeof plain, ": write %lld", (long long)tokens);
+    } else if (strchr(word, ',') != NULL) {
+        sp_append(plain, sizeof plain, ": write one a line, or [%s]", word);
     }
     reader->refused++;
     bool last = reader->refused == SP_ERROR_MESSAGES;

@@ -34,6 +34,10 @@ enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
 #define MIN_GAIN 2e-3
 enum { MOST_PLANS = 4 };
 
+// Where short searches hardly find room, cuts in one chunk are as near up to so many times the
+// best.
+#define NEAR_BY_LOOKS 1.1
+
 // Part of the work that is left for each of these plans.
 #define OF_A_PLAN 0.25
 
@@ -430,7 +434,8 @@ static sp_status prefer_one_chunk(chunk_choice *c, sp_error *err)
     planned one = {.c = c};
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
     for (int i = 1; i < c->count && one.count < MOST_PLANS - 1; i++) {
-        if (c->cuts[i].chunks == 1) {
+        if (c->cuts[i].chunks == 1 && (double)c->cuts[i].outcome.makespan_ns <=
+                                          NEAR_BY_LOOKS * (double)c->cuts[0].outcome.makespan_ns) {
             one.at[one.count++] = i;
         }
     }

@@ -113,6 +113,17 @@ verdict 0.95 true '5.0 % less' "$fit"
 verdict "$(jq -n "$most * 1.001")" false "$(jq -n "$most * 1.001 - 1" | awk '{ printf "%.1f", 100 * $1 }') % longer" 'validate s.json --trace FILE'
 verdict "$(jq -n "$most * 0.999")" true "$(jq -n "$most * 0.999 - 1" | awk '{ printf "%.1f", 100 * $1 }') % longer" "$fit"
 verdict "$(jq -n "$least * 0.999")" false "$(jq -n "1 - $least * 0.999" | awk '{ printf "%.1f", 100 * $1 }') % less" 'validate s.json --trace FILE'
+# A peak that is further off says so, though the time be as expected.
+for factor in 1.2 1.3 0.7; do
+    awk -v ms="$ms" -v mib="$(jq -n "$allocated * 1024 * $factor")" 'BEGIN { for (i = 1; i <= 20; i++) printf "iteration %d/ 100 | elapsed time per iteration (ms): %.3f |\n", i, ms
+        printf "[Rank 3] (after 20 iterations) memory (MB) | allocated: 1.0 | max allocated: %.4f |\n", mib }' >peak.log
+    told=$("$program" validate s.json --log peak.log -q | tr -s '\n ' ' ' | grep -o 'its peak memory is [0-9]* % [a-z]*\|go on with: slimpack [a-z]*' | tr '\n' ',')
+    case $factor in
+    1.2) expect "a peak as expected" 'go on with: slimpack calibrate,' "$told" ;;
+    1.3) expect "a higher peak" 'its peak memory is 30 % higher,go on with: slimpack validate,' "$told" ;;
+    *) expect "a lower peak" 'its peak memory is 30 % lower,go on with: slimpack validate,' "$told" ;;
+    esac
+done
 
 causal=$(figure tflops_per_gpu_causal)
 counts() { # COUNT OWN WORDS OTHER

@@ -37,8 +37,14 @@ step() { # GPUS TOKENS REASON TIMES ARGUMENT...
 # Pretraining: 4 M tokens, or 16 samples.
 step 8 4194304 assumed null --context 4K
 step 2 8388608 assumed null --context 512K --set parallel.cp=2
-# So many samples that three ranks have as many.
+# So many that ranks of any number that divides the GPUs have as many; stated ones are told what is next to them.
 step 3 $((129 * 4096)) "assumed for fine-tuning: 128 rows" null --context 4K --set stack=trl-2025
+step 24 $((1032 * 4096)) assumed null --context 4K
+"$program" tune model.json --gpus 24 --context 4K --tokens-per-batch 2050K --set parallel.tp=1 --set parallel.pp=1 --quiet 2>&1 | tr -s "\n " " " |
+    grep -qF "24 GPUs divide 512 rows: --tokens-per-batch 2064384 (504 rows)" || complain "512 rows over 8 and 24 ranks"
+# A launch file has its own.
+printf 'torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 48 --bf16\n' >train.sh
+step 8 $((48 * 4096)) "as --current has it" null --context 4K --current train.sh
 step 1 $((16 * 4096)) "assumed for adapters: 16 rows" null --context 4K --set stack=hf-trainer --set model.lora_rank=8
 step 32 $((32 * 4096)) "assumed: a row for each GPU" null --context 4K --set stack=megatron-bridge-2025 --set model.lora_rank=8
 # Never more than pretraining takes.
