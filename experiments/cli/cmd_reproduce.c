@@ -165,7 +165,7 @@ static const char *verdict_text(const figure_reproduction *r, char text[VERDICT]
         snprintf(fitted, sizeof fitted, ", %zu of them fitted to what is published",
                  r->fitted_count);
     }
-    snprintf(text, VERDICT, "%s (%zu of %zu points within their bars%s)",
+    snprintf(text, VERDICT, "%s: %zu of %zu points within their bars%s",
              r->within ? "within" : "outside", r->within_count, r->count, fitted);
     return text;
 }

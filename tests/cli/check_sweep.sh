@@ -432,8 +432,8 @@ refused() { # MESSAGE ARGUMENT...
     shift
     expect "$message" "error: $message" "$("$program" "$@" --quiet 2>&1)"
 }
-refused "within.jsonl:7: the file was written without --any-schedule" sweep stack.json -o within.jsonl --resume --any-schedule
-refused "beyond.jsonl:7: the file was written with --any-schedule" sweep stack.json -o beyond.jsonl --resume
+refused "within.jsonl:7: the file was written without --any-schedule: ask so again, or write another" sweep stack.json -o within.jsonl --resume --any-schedule
+refused "beyond.jsonl:7: the file was written with --any-schedule: ask so again, or write another" sweep stack.json -o beyond.jsonl --resume
 for i in 1 2; do
     "$program" sweep stack.json --shard $i/2 -o in$i.jsonl --quiet >/dev/null
     "$program" sweep stack.json --shard $i/2 -o over$i.jsonl --any-schedule --quiet >/dev/null
