@@ -614,7 +614,7 @@ static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pa
     const double ample_ns = (double)outcome.makespan_ns;
     double fails = (double)scenario->memory_limit_bytes;
     // With a part of the effort packs in less room are too bad to be worth that they fit well.
-    const bool worth = outcome.lacking_bytes > 0 || scenario->strategy.effort_percent == 0;
+    const bool worth = outcome.lacking_bytes > 0 || scenario->strategy.effort_percent % 100 == 0;
     double fits = outcome.overfull && worth ? 0.0 : fails;
     for (int i = 0; status == SP_OK && i < MOST_ROOMS &&
                     (fits == 0.0 || (double)outcome.makespan_ns > CRAMPED * ample_ns) &&

@@ -139,7 +139,7 @@ TEST(fit_settles_the_nodes)
     assert_int_equal(c.nodes, 3);
     must_fail(sp_cluster_fit(&c, 16, "s.json", ERR), SP_ERR_CONTENT,
               "s.json: nodes: 3 nodes of 8 GPUs are filled by 24 ranks, "
-              "but tp*cp*pp*dp is 16");
+              "but tp*cp*pp*dp is 16: without parallel.dp, or without nodes, the other follows");
     assert_int_equal(sp_cluster_fit(&c, 24, "s.json", NULL), SP_OK);
 }
 
