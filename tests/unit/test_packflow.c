@@ -130,14 +130,14 @@ TEST(uniform_packs_take_1f1b_time)
 // however little room there is: pp - rank forwards, then a backward and a forward in turn.
 TEST_ROUNDS(in_1f1b, 58, 1000)
 {
-    const int p = 1 + (int)prng_below(&prng, PACKFLOW_RANKS);
-    const int m = 1 + (int)prng_below(&prng, PACKFLOW_PACKS);
+    const int p = 1 + (int)prng_below(prng, PACKFLOW_RANKS);
+    const int m = 1 + (int)prng_below(prng, PACKFLOW_PACKS);
     sp_packflow_outcome outcome;
-    packflow_case_uniform(&c, p, 1, m, 1, 1, (int)prng_below(&prng, 2));
-    packflow_case_room(&c, (int64_t)prng_below(&prng, 400) - 100);
+    packflow_case_uniform(&c, p, 1, m, 1, 1, (int)prng_below(prng, 2));
+    packflow_case_room(&c, (int64_t)prng_below(prng, 400) - 100);
     for (int i = 0; i < p * m; i++) {
-        c.f_ns[i] = 1 + (int64_t)prng_below(&prng, 100);
-        c.b_ns[i] = 1 + (int64_t)prng_below(&prng, 100);
+        c.f_ns[i] = 1 + (int64_t)prng_below(prng, 100);
+        c.b_ns[i] = 1 + (int64_t)prng_below(prng, 100);
     }
     c.job.in_1f1b = true;
     must_succeed(sp_packflow_run(&c.job, run.steps, &outcome, ERR));
