@@ -471,7 +471,7 @@ static double peak_times(const comparison *c)
             return c->peaks[m].logged / c->peaks[m].predicted;
         }
     }
-    return NAN;
+    return (double)NAN;
 }
 
 // Tells how far off the prediction is, and whether that was to be expected.
