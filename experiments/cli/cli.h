@@ -957,11 +957,11 @@ const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
 
 enum { CLI_TUNE_MOST_GPUS = 1 << 20 };
 
-// A question of `tune` for which nothing fits.
 // The number of samples next to `samples` of which data-parallel ranks of any number that divides
 // the GPUs, and is no larger, have as many.
 int64_t cli_tune_shared(int64_t gpus, int64_t samples);
 
+// A question of `tune` for which nothing fits.
 typedef struct cli_shortage {
     const void *asked;
     // The question on so many GPUs, with more overrides: the base of its points, and what that

@@ -299,9 +299,7 @@ static int stream(const sp_scenario *scenario, int64_t jobs, int64_t ahead, bool
     const stream_options how = {.threads = cli_threads(jobs),
                                 .ahead = ahead > 0 ? (int)ahead : DEFAULT_AHEAD,
                                 .name = "standard input"};
-    sp_scenario streamed = *scenario;
-    streamed.workload.uniform_tokens = 0; // the lines have lengths of their own
-    sp_status status = stream_plans(&streamed, STDIN_FILENO, &how, put_answer, &a, &err);
+    sp_status status = stream_plans(scenario, STDIN_FILENO, &how, put_answer, &a, &err);
     print_totals(&a);
     if (status != SP_OK) {
         return cli_fail(&err);

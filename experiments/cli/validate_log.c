@@ -463,7 +463,8 @@ static void print_go_on(const validate_args *args, const comparison *c, int expe
     sp_free(command);
 }
 
-// Logged over predicted, of the first kind that is known; NAN: none is.
+// Logged over predicted, by one of the two kinds of peak: a log of both says the same twice. NAN:
+// none is known.
 static double peak_times(const comparison *c)
 {
     for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
@@ -589,17 +590,6 @@ static json_t *memory_json(const comparison *c)
     return array;
 }
 
-// By one of the two kinds of peak: a log of both says the same twice.
-static double memory_error(const comparison *c)
-{
-    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
-        if (c->peaks[m].known && c->peaks[m].predicted > 0.0) {
-            return fabs(share(c->peaks[m].predicted, c->peaks[m].logged));
-        }
-    }
-    return (double)NAN;
-}
-
 static json_t *comparison_json(const validate_args *args, const comparison *c)
 {
     const sp_result *r = &c->result;
@@ -615,7 +605,7 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
                        SP_JSON("tflops_per_gpu", tflops));
     json_t *error = sp_json_object(
         SP_JSON("iteration_time", time_error(c)), SP_JSON("bubble_ratio_abs", json_null()),
-        SP_JSON("peak_memory_mape", memory_error(c)),
+        SP_JSON("peak_memory_mape", fabs(1.0 / peak_times(c) - 1.0)),
         SP_JSON("tokens_per_gpu_s", share(sp_result_tokens_per_gpu_s(r), tokens)),
         SP_JSON("tflops_per_gpu", share(predicted_tflops, tflops)));
     json_t *document = sp_json_object(

@@ -412,6 +412,12 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
     json_t *grid = options->around ? grid_around(base, scenario, context, strategy, options)
                                    : grid_of(scenario, context, strategy, gpus, options);
     pin(grid, base, options);
+    // On one rank stages of ZeRO are one.
+    const json_t *stages = json_object_get(grid, "parallel.zero");
+    if (json_array_size(stages) > 1) {
+        sp_append(where, sizeof where, " && (zero == %lld || cp * dp > 1)",
+                  (long long)json_integer_value(json_array_get(stages, 0)));
+    }
     json_t *document = sp_json_object(SP_JSON("schema", SWEEP_SCHEMA),
                                       SP_JSON("base", base_of(base, scenario, options, name)),
                                       SP_JSON("grid", grid), SP_JSON("where", where));

@@ -130,7 +130,6 @@ static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout
                    ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
 }
 
-// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
 static double recompute_share(const sp_model *model, const variant *v)
 {
     int count[SP_LAYER_KINDS] = {0};
@@ -144,6 +143,7 @@ static double recompute_share(const sp_model *model, const variant *v)
     return kernels[SP_PASS_RECOMPUTE] / kernels[SP_PASS_F];
 }
 
+// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
 {
     variant *v = sp_calloc(1, sizeof *v);

@@ -11,7 +11,8 @@
 
 struct sp_planner {
     const sp_scenario *scenario;
-    sp_scenario *own; // of sp_planner_open
+    sp_scenario *own;     // of sp_planner_open
+    sp_scenario streamed; // as resolved, but that batches have lengths of their own; borrows all
     sp_evaluate_options options;
     sp_result result; // of the batch in work
     sp_i_evaluation evaluation;
@@ -36,7 +37,9 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
     sp_planner *made = sp_calloc(1, sizeof *made);
     sp_status status =
         sp_i_evaluate_begin(&made->evaluation, scenario, &made->options, &made->result, err);
-    made->scenario = made->evaluation.steps.scenario;
+    made->streamed = *made->evaluation.steps.scenario;
+    made->streamed.workload.uniform_tokens = 0;
+    made->scenario = made->evaluation.steps.scenario = &made->streamed;
     // All that the job keeps has been chosen before any batch came.
     made->evaluation.spent_s = 0.0;
     if (status == SP_OK) {

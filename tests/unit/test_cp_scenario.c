@@ -274,8 +274,7 @@ TEST(every_strategy_pads_what_its_ranks_share)
         text[0] = '\0';
         put_json(text,
                  TINY_MODEL
-                 "'cluster': 'h100-8', 'profile': 'h100-burst', 'stack': 'megatron-core-2025', "
-                 "'parallel': {'cp': 2, 'dp': 2, 'tp': 4, 'pp': 2}, "
+                 "'cluster': 'h100-8', 'parallel': {'cp': 2, 'dp': 2, 'tp': 4, 'pp': 2}, "
                  "'workload': {'lengths': [235, 17, 2047, 4001, 8191, 100, 511, 3000, "
                  "77, 5, 901, 1203], 'context': 8192, 'samples_per_batch': 12}, "
                  "'strategy': {'kind': '%s'}}",

@@ -276,27 +276,22 @@ TEST(kept_in_fp8)
                             sp_fp8_tensor_bytes(fp8, K * L) - sp_fp8_tensor_bytes(fp8, K * H)));
 }
 
-static void scenario_fails(const char *model, const char *rest, const char *message)
+// What of it is refused.
+static void refused(const char *experts, const char *rest, const char *told)
 {
-    char text[1024];
-    sp_scenario scenario;
-    snprintf(text, sizeof text,
-             "{'model': {'layers': 4, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 100, "
-             "'expert_latent': 32%s}, 'workload': {'lengths': [64, 32], 'context': 64}, %s}",
-             model, rest);
-    json_auto_t *root = json_document(text);
-    must_fail_with(sp_scenario_from_json(root, "s.json", NULL, 0, &scenario, ERR), SP_ERR_CONTENT,
-                   message);
+    run_refused(json_text("{'model': {'layers': 4, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': "
+                          "100, 'expert_latent': 32%s}, %s}",
+                          experts, rest),
+                told);
 }
 
 TEST(scenarios_that_are_refused)
 {
 #define EXPERTS ", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 32"
-    scenario_fails("", "'parallel': {'tp': 1}",
-                   "s.json: model.expert_latent: is of experts, and there are none (experts)");
-    scenario_fails(EXPERTS, "'stack': 'reference'",
-                   "s.json: model.expert_latent: is not simulated with passes written by hand");
-    scenario_fails(EXPERTS,
-                   "'stack': {'shared_expert_overlap': true}, 'parallel': {'dp': 2, 'ep': 2}",
-                   "s.json: model.expert_latent: is not simulated with shared experts beside");
+    refused("", "'parallel': {'tp': 1}",
+            "model.expert_latent: is of experts, and there are none (experts)");
+    refused(EXPERTS, "'stack': 'reference'",
+            "model.expert_latent: is not simulated with passes written by hand");
+    refused(EXPERTS, "'stack': {'shared_expert_overlap': true}, 'parallel': {'dp': 2, 'ep': 2}",
+            "model.expert_latent: is not simulated with shared experts beside");
 }

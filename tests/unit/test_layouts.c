@@ -94,7 +94,8 @@ static searched try_all(const char *base, const char *strategy, const char *limi
                 if (at[0] * at[1] * at[2] * at[3] != ranks) {
                     continue;
                 }
-                for (int i = 0; i < 9; i++) { // with ZeRO 1 to 3 each
+                // With ZeRO 1 to 3 each, which on one rank are one.
+                for (int i = 0; i < (at[1] * at[3] > 1 ? 9 : 3); i++) {
                     int kinds = brings_order || at[2] == 1 ? 1 : KINDS;
                     for (int way = 0; way < kinds; way++) {
                         try_one(base, strategy, limit_gib, at, 1 + i / 3, recomputes[i % 3],
@@ -283,11 +284,11 @@ TEST(survivors_without_a_cheap_strategy)
 
 // What would be faster than the answer loses memory between PyTorch's blocks; what is shown is
 // counted, and the answer also where nothing is shown.
-static int check_blocks(const char *limit_gib, int shown)
+static void check_blocks(const char *base, const char *limit_gib, int shown)
 {
     static const char *const strategies[] = {"packed", "slimpack"};
     const char *text =
-        json_text(BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", limit_gib);
+        json_text("%s, 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", base, limit_gib);
     AUTO(sweep_layouts) layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
                                                                         .strategy_count = 2,
                                                                         .survivors = 4,
@@ -308,18 +309,17 @@ static int check_blocks(const char *limit_gib, int shown)
         assert_true(!is_faster(point, fastest) || (point->counted && is_tight(point)));
         faster += is_faster(point, fastest);
     }
+    assert_true(faster > 0);
     assert_true(fastest->counted);
     assert_false(is_tight(fastest));
-    return faster;
 }
 
 TEST_OF_VALUES(blocks_of_what_is_fastest)
 {
     test_in_full_run_alone();
-    int faster = check_blocks("0.5", 3);
-    faster += check_blocks("1", 0);
-    faster += check_blocks("1", 6);
-    assert_true(faster > 0);
+    check_blocks(BASE, "0.5", 3);
+    check_blocks(BASE, "0.5", 0);
+    check_blocks(UNEVEN, "1", 6);
 }
 
 // Are two points of the same degrees?
@@ -509,9 +509,8 @@ static int check_shares(const char *base, const char *strategy, const char *limi
         assert_true(layouts[run].ranked_count > 0);
     }
     assert_int_equal(layouts[0].count, layouts[1].count);
-    // Searches with stages of ZeRO that change nothing on one rank differ by that much.
-    assert_close(sweep_expected_ms(&layouts[1].ranked[0]->trial),
-                 sweep_expected_ms(&layouts[0].ranked[0]->trial), 0.005);
+    assert_within(sweep_expected_ms(&layouts[1].ranked[0]->trial),
+                  sweep_expected_ms(&layouts[0].ranked[0]->trial), 0.0);
     int assumed = 0;
     for (int64_t i = 0; i < layouts[0].count; i++) {
         const sweep_layout *point = &layouts[0].point[i];
@@ -530,7 +529,7 @@ static int check_shares(const char *base, const char *strategy, const char *limi
 TEST_OF_VALUES(shares_that_are_assumed)
 {
     int of_rows = check_shares(BASE, "packed-tuned", "80");
-    int of_searches = check_shares(BASE, "slimpack-symmetric", "80");
+    int of_searches = check_shares(BASE, "slimpack-symmetric", "0.6");
     int of_budgets = check_shares(BASE, "hybrid-cp", "80");
     check_shares(BASE, "packed-tuned", "0.6");
     check_shares(BASE, "hybrid-cp", "0.6");

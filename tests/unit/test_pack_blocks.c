@@ -19,8 +19,7 @@ static void draw_step(sp_prng *prng, int64_t *longest, char text[RUN_TEXT])
     text[0] = '\0';
     *longest = 0;
     put_json(text,
-             "{'model': %s, 'cluster': 'h100-8', 'profile': 'h100-burst', 'stack': {'name': '%s', "
-             "'cp_overlap': '%s'}, "
+             "{'model': %s, 'cluster': 'h100-8', 'stack': {'name': '%s', 'cp_overlap': '%s'}, "
              "'parallel': {'tp': %d, 'dp': %d}, 'workload': {'order': 'file', 'context': 32768, "
              "'lengths': [",
              ONE_OF(prng, models), ONE_OF(prng, stacks), ONE_OF(prng, exchanges),

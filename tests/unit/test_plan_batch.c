@@ -322,7 +322,9 @@ TEST(over_length)
     sp_scenario_fini(&scenario);
 
     make(SHORT_SCENARIO(""), &scenario, &planner);
+    sp_planner_free(planner);
     scenario.workload.over_length = SP_OVER_ERROR;
+    must_succeed(sp_planner_new(&scenario, &planner, ERR));
     refused(planner, tokens, 5, "batch: sample 1: 101 tokens are more than the context of 100");
 }
 
