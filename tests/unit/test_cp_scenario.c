@@ -249,8 +249,8 @@ static sp_status look_at_slices(void *context, const sp_step_view *view, sp_erro
     return SP_OK;
 }
 
-// Both passes compute the padded tokens, slice by slice, whoever packs; the engine's checks of the
-// plan, of its memory and of its times hold for them.
+// Both passes compute the padded tokens, slice by slice, whoever packs (but for zones, which need
+// no padding); the engine's checks of the plan, of its memory and of its times hold for them.
 TEST(every_strategy_pads_what_its_ranks_share)
 {
     static const char *const kinds[] = {"padded",       "packed",
@@ -277,8 +277,8 @@ TEST(every_strategy_pads_what_its_ranks_share)
                  "'cluster': 'h100-8', 'parallel': {'cp': 2, 'dp': 2, 'tp': 4, 'pp': 2}, "
                  "'workload': {'lengths': [235, 17, 2047, 4001, 8191, 100, 511, 3000, "
                  "77, 5, 901, 1203], 'context': 8192, 'samples_per_batch': 12}, "
-                 "'strategy': {'kind': '%s'}}",
-                 kinds[k]);
+                 "'strategy': {'kind': '%s'%s}}",
+                 kinds[k], strncmp(kinds[k], "slimpack", 8) == 0 ? ", 'zones': false" : "");
         run_good(text, &options, &r);
         const sp_batch_facts *facts = &r.result.batches[0].facts;
         assert_int_equal(found.forward, facts->computed_tokens);

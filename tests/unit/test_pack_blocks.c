@@ -12,6 +12,8 @@ static const char *const exchanges[] = {"attention", "blocking", "a2a+p2p"};
 static const char *const stacks[] = {"ours", "megatron-core-2024", "megatron-core-2025"};
 
 // Samples of very different lengths, on data-parallel ranks without a pipeline.
+// At prices without launches: with them packs that surely fit may take four times as long as one
+// that fits tightly, which then goes before them (packflow.h).
 static void draw_step(sp_prng *prng, int64_t *longest, char text[RUN_TEXT])
 {
     int dp = 2 << sp_prng_below(prng, 3);
@@ -19,7 +21,8 @@ static void draw_step(sp_prng *prng, int64_t *longest, char text[RUN_TEXT])
     text[0] = '\0';
     *longest = 0;
     put_json(text,
-             "{'model': %s, 'cluster': 'h100-8', 'stack': {'name': '%s', 'cp_overlap': '%s'}, "
+             "{'model': %s, 'cluster': 'h100-8', 'profile': 'h100-burst', 'stack': {'name': '%s', "
+             "'cp_overlap': '%s'}, "
              "'parallel': {'tp': %d, 'dp': %d}, 'workload': {'order': 'file', 'context': 32768, "
              "'lengths': [",
              ONE_OF(prng, models), ONE_OF(prng, stacks), ONE_OF(prng, exchanges),

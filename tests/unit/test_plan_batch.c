@@ -328,6 +328,22 @@ TEST(over_length)
     refused(planner, tokens, 5, "batch: sample 1: 101 tokens are more than the context of 100");
 }
 
+// Settings of lengths have an effect where the scenario itself has none.
+TEST(batches_have_lengths_of_their_own)
+{
+    static const int64_t tokens[] = {7, 101};
+    AUTO(sp_scenario) scenario;
+    OWNED(sp_planner) planner;
+    OWNED(sp_batch_plan) plan;
+    make(TINY_MODEL "'cluster': 'h800-8', 'workload': {'context': 100, 'over_length': 'truncate'}}",
+         &scenario, &planner);
+    must_succeed(plan_of(planner, tokens, 2, &plan, ERR));
+    assert_int_equal(plan->truncated, 1);
+    for (int i = 0; i < plan->warnings.count; i++) {
+        assert_null(strstr(plan->warnings.text[i], "over_length"));
+    }
+}
+
 // Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
 // delayed, by id: with the lengths that it gave, exactly those of the outlier queue.
 TEST(delayed_are_named_by_id)
