@@ -41,7 +41,8 @@ enum { LOOK_PARTS = 12 }; // of the effort of a whole search; 6 and 24 changed n
 // 21 steps of 30 random jobs no less than 0.989 times.
 #define SPARED 0.95
 
-// So many times the best step so far may take packs that are run in 1F1B, too.
+// So many times the best step so far may take packs that are run in 1F1B, too. With 1.02 and 1.5
+// none of 53 steps with a pipeline changed.
 #define NEAR_BEST 1.1
 
 // One data-parallel rank of all their GPUs.
